@@ -1,0 +1,1 @@
+"""What runs inside the cluster. Imports no Pulumi and nothing of `infra`."""

@@ -1,0 +1,73 @@
+"""What a workload is told about its slice. Standard library only: every layer can import it.
+
+The facts are resolved once, by `infra.tpu.slice.TpuSlice`; a workload never derives a host count
+from a topology, because accelerator and topology alone do not decide it (a v6e 2x4 is one 8-chip
+VM or two 4-chip VMs).
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import get_type_hints
+
+
+@dataclass(frozen=True)
+class SliceContract:
+    """`slices` identical slices of `hosts` VMs each, with `chips_per_host` chips a VM."""
+
+    name: str
+    slices: int
+    generation: str
+    """The generation's short name, e.g. "v6e"."""
+    machine_type: str
+    topology: str
+    hosts: int
+    """VMs of one slice."""
+    chips_per_host: int
+    hbm_gib_per_chip: int
+    accelerator_type: str
+    """Ray's name, e.g. "TPU-V6E"."""
+    pod_type: str
+    """Ray's name for the shape, e.g. "v6e-16"."""
+
+    @property
+    def workers(self) -> int:
+        """Ray workers (one a host) of all slices."""
+        return self.hosts * self.slices
+
+    @property
+    def chips_per_slice(self) -> int:
+        return self.hosts * self.chips_per_host
+
+    @property
+    def chips(self) -> int:
+        """Chips of all slices: the number of devices JAX sees."""
+        return self.workers * self.chips_per_host
+
+    @property
+    def multi_host(self) -> bool:
+        return self.hosts > 1
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "SliceContract":
+        """Raises ValueError that names the missing, unknown or mistyped fields."""
+        try:
+            raw = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"slice contract is not JSON: {error}") from None
+        if not isinstance(raw, dict):
+            raise ValueError(f"slice contract is a JSON object, not {type(raw).__name__}")
+        types = get_type_hints(cls)
+        faults = [f"missing {name!r}" for name in types if name not in raw]
+        faults += [f"unknown {name!r}" for name in raw if name not in types]
+        faults += [
+            f"{name!r} is {raw[name]!r}, not {kind.__name__}"
+            for name, kind in types.items()
+            if name in raw and type(raw[name]) is not kind
+        ]
+        if faults:
+            raise ValueError(f"slice contract: {', '.join(faults)}")
+        return cls(**raw)
