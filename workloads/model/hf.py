@@ -1,0 +1,237 @@
+"""A decoder's files in the Hugging Face layout of Qwen3: written for, and read from, any server.
+
+`export` writes a folder that appears whole or not at all. `load` reads ours or any other Qwen3
+checkpoint, one file or many; each device is given its own part straight from the file, so no host
+holds the model a second time.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from workloads.model import sharding
+from workloads.model.config import ModelConfig, ModelError, token_ids
+from workloads.model.qwen3 import Qwen3
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+FLOATS = ("BF16", "F16", "F32", "F64")
+HEAD = "lm_head.weight"
+# Qwen's own message format, ChatML.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+CHAT_TOKENS = ("<|im_start|>", "<|im_end|>")
+
+
+def tensor_name(path: tuple[Any, ...]) -> str:
+    """Hugging Face's name of the parameter at `path`."""
+    *owner, _ = path
+    name = ".".join([*map(str, owner), "weight"])
+    return name if owner[0] == "lm_head" else f"model.{name}"
+
+
+def is_transposed(path: tuple[Any, ...]) -> bool:
+    """Torch keeps a projection as (out, in), Flax its kernel as (in, out)."""
+    return path[-1] == "kernel"
+
+
+def export(
+    model: Qwen3, folder: Path, *, tokenizer_json: Path, dtype: DTypeLike = jnp.bfloat16
+) -> None:
+    """Write `model` and its tokenizer to `folder`, which is replaced if it exists.
+
+    Every process of the model's mesh must call this; each parameter is gathered in turn and
+    process 0 alone writes, so the others may return before the files are there.
+    """
+    writer = jax.process_index() == 0
+    tensors: dict[str, np.ndarray] = {}
+    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+        whole = multihost_utils.process_allgather(leaf[...].astype(dtype), tiled=True)
+        if writer:
+            whole = whole.T if is_transposed(path) else whole
+            tensors[tensor_name(path)] = np.ascontiguousarray(whole)
+    if not writer:
+        return
+    tokenizer = Tokenizer.from_file(str(tokenizer_json))
+    with _replaced_whole(folder) as fresh:
+        for name, content in _documents(model.config, tokenizer, str(jnp.dtype(dtype))).items():
+            (fresh / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        shutil.copyfile(tokenizer_json, fresh / "tokenizer.json")
+        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
+        # safetensors makes its file readable by its owner alone; a server may be another user.
+        (fresh / WEIGHTS).chmod((fresh / "config.json").stat().st_mode)
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The model in `folder`, without its weights. Raises ModelError that lists every obstacle."""
+    config_path, generation_path = folder / "config.json", folder / "generation_config.json"
+    config = ModelConfig.from_hf(_read_json(config_path), where=str(config_path))
+    if not generation_path.exists():
+        return config
+    # Instruction-tuned checkpoints end a turn with more tokens than config.json names.
+    ends = token_ids(_read_json(generation_path).get("eos_token_id"))
+    return replace(config, eos_token_ids=ends) if ends else config
+
+
+def load(folder: Path, mesh: Mesh, *, dtype: DTypeLike) -> Qwen3:
+    """The model in `folder`, its parameters and activations in `dtype`, cut over `mesh`.
+
+    Raises ModelError that lists every fault: a config that is not served, a file that is missing
+    or damaged, tensors that are missing, unexpected or of another shape, and sizes that the mesh
+    does not divide.
+    """
+    config = read_config(folder)
+    graph, state = sharding.abstract(config, mesh, dtype)
+    with contextlib.ExitStack() as stack:
+        tensors = _open(folder, stack)
+        wanted = {tensor_name(path): (path, leaf) for path, leaf in nnx.to_flat_state(state)}
+        faults = list(_mismatches(wanted, tensors, tied=config.tie_word_embeddings))
+        if faults:
+            raise ModelError(f"{folder}: checkpoint of another shape", faults)
+
+        def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
+            return leaf.replace(_read(tensors[tensor_name(path)], path, leaf.get_value(), dtype))
+
+        return nnx.merge(graph, nnx.map_state(read, state))
+
+
+def _read(
+    tensor: Any, path: tuple[Any, ...], wanted: jax.ShapeDtypeStruct, dtype: DTypeLike
+) -> jax.Array:
+    def part(index: Any) -> np.ndarray:
+        if is_transposed(path):
+            return np.ascontiguousarray(tensor[index[::-1]].T.astype(dtype))
+        return tensor[index].astype(dtype)
+
+    if wanted.sharding is None:
+        raise TypeError(f"no sharding was declared for {tensor_name(path)}")
+    return jax.make_array_from_callback(wanted.shape, wanted.sharding, part)
+
+
+def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Every tensor of the checkpoint, by name, unread. Raises ModelError."""
+    index = folder / INDEX
+    names = sorted(set(_read_json(index)["weight_map"].values())) if index.exists() else [WEIGHTS]
+    tensors, faults = {}, []
+    for name in names:
+        try:
+            file = stack.enter_context(safe_open(folder / name, framework="np"))
+        except FileNotFoundError:
+            faults.append(f"{name} is missing")
+        except (SafetensorError, OSError) as error:
+            faults.append(f"{name} is damaged or not safetensors ({error})")
+        else:
+            tensors |= {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 (no dict)
+    if faults:
+        raise ModelError(str(folder), faults)
+    return tensors
+
+
+def _mismatches(
+    wanted: Mapping[str, tuple[tuple[Any, ...], nnx.Variable]],
+    found: Mapping[str, Any],
+    *,
+    tied: bool,
+) -> Iterator[str]:
+    for name, (path, leaf) in wanted.items():
+        if name not in found:
+            yield f"{name} is missing"
+            continue
+        shape, tensor = leaf.shape, found[name]
+        shape = shape[::-1] if is_transposed(path) else shape
+        if tuple(tensor.get_shape()) != shape:
+            yield f"{name} is {tuple(tensor.get_shape())}, but config.json makes it {shape}"
+        if tensor.get_dtype() not in FLOATS:
+            yield f"{name} is stored as {tensor.get_dtype()}, not one of {', '.join(FLOATS)}"
+    for name in sorted(set(found) - set(wanted)):
+        # Some tools store the tied head again; it is the embedding by definition.
+        if not (tied and name == HEAD):
+            yield f"{name} is unexpected"
+
+
+def _documents(config: ModelConfig, tokenizer: Tokenizer, dtype: str) -> dict[str, Any]:
+    """The JSON files beside the weights, by name."""
+    special = {
+        f"{name}_token": tokenizer.id_to_token(token)
+        for name, token in (
+            ("bos", config.bos_token_id),
+            ("eos", next(iter(config.eos_token_ids), None)),
+            ("pad", config.pad_token_id),
+        )
+        if token is not None
+    }
+    chat = all(tokenizer.token_to_id(token) is not None for token in CHAT_TOKENS)
+    return {
+        "config.json": config.to_hf(dtype=dtype),
+        "generation_config.json": {**config.special_tokens(), "do_sample": True},
+        "special_tokens_map.json": special,
+        "tokenizer_config.json": {
+            **special,
+            **({"chat_template": CHAT_TEMPLATE} if chat else {}),
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": config.max_position_embeddings,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ModelError(str(path), ["no such file; a Hugging Face folder has one"]) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(str(path), [f"cannot be read as JSON ({error})"]) from None
+    if not isinstance(content, dict):
+        raise ModelError(str(path), ["is not a JSON object"])
+    return content
+
+
+@contextlib.contextmanager
+def _replaced_whole(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder` that takes its place when the block ends without an error."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+    fresh.mkdir()
+    try:
+        yield fresh
+        if folder.exists():
+            old = folder.with_name(f"{fresh.name}.old")
+            folder.rename(old)
+            fresh.rename(folder)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _sync(folder.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make renames in `folder` survive a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
