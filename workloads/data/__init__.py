@@ -1,0 +1,1 @@
+"""The data job: text to tokenizer and packed token sequences."""

@@ -1,0 +1,47 @@
+"""Small files on local disks and object stores, by one name: a path or a URL like gs://bucket/key."""
+
+import os
+import uuid
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system of `url` and the path in it."""
+    fs, path = fsspec.core.url_to_fs(url)
+    return fs, path
+
+
+def join(url: str, *parts: str) -> str:
+    return "/".join((url.rstrip("/"), *parts))
+
+
+def read_text(url: str) -> str:
+    """Raises FileNotFoundError."""
+    fs, path = filesystem(url)
+    return str(fs.read_text(path, encoding="utf-8"))
+
+
+def write_atomically(url: str, text: str) -> None:
+    """Whoever reads `url` sees the old content or the new one, never a part."""
+    fs, path = filesystem(url)
+    if not isinstance(fs, LocalFileSystem):
+        fs.pipe_file(path, text.encode())  # an object appears when its upload is complete
+        return
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(target)
+
+
+def remove(url: str) -> None:
+    """Removes a file or a folder with all it holds; nothing there is no error."""
+    fs, path = filesystem(url)
+    if fs.exists(path):
+        fs.rm(path, recursive=True)

@@ -1,0 +1,62 @@
+"""What every job's `main` does around its work: read JSON, reach Ray, end with a clear line."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from workloads.errors import UserError, explain
+from workloads.log import say
+from workloads.settings import Settings
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
+def run(job: Callable[[], None]) -> int:
+    """The exit code of `job`: 0, or 1 after an `error:` line for each fault."""
+    try:
+        job()
+    except Exception as error:  # noqa: BLE001 # the outermost frame: all that is left is to tell
+        for fault in explain(error):
+            say(f"error: {fault}")
+        return 1
+    return 0
+
+
+def settings(kind: type[AnySettings], text: str) -> AnySettings:
+    """Raises UserError that names every wrong field."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        faults = [
+            f"--settings: {'.'.join(map(str, fault['loc'])) or 'JSON'}: {fault['msg']}; "
+            "correct it in the stack file"
+            for fault in error.errors()
+        ]
+        raise UserError(*faults) from None
+
+
+def connect(runtime_env: dict[str, Any] | None = None) -> None:
+    """Connects this process to the cluster in RAY_ADDRESS.
+
+    Never looks for a cluster by itself: Ray would follow a stale note of an old one for minutes.
+    Raises UserError if no cluster is named, or none answers.
+    """
+    import ray
+    from ray.data import DataContext
+
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # a plan and a bar for each pass
+
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        raise UserError("RAY_ADDRESS: not set; submit this as a Ray job, or set it yourself")
+    try:
+        ray.init(address=address, runtime_env=runtime_env, logging_level=logging.WARNING)
+        DataContext.get_current().enable_progress_bars = False
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"RAY_ADDRESS: no Ray cluster answers at {address} ({reason}); start it first"
+        ) from error
