@@ -3,6 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_QUOTE_LIMIT = 60
+
+
+def quote(value: object) -> str:
+    """A value of the user's as it may appear in a message: one line, never long, never nested.
+
+    A mapping or list is only called so, since it may hold what must not be shown.
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = ("false", "true")[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= _QUOTE_LIMIT else f"{text[:_QUOTE_LIMIT]}..."
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -15,6 +32,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.fix}"
+
+    @classmethod
+    def of(cls, where: str, value: object, what: str, fix: str) -> "Problem":
+        """A fault that begins with the value at fault."""
+        return cls(where, f"{quote(value)} {what}", fix)
 
 
 class ConfigError(Exception):

@@ -1,0 +1,57 @@
+"""The entries of a stack file that are sound by themselves: what rules between them look at."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from infra.config.models import DataSpec, Origin, ServeSpec, TrainSpec, Workload
+from infra.config.parse import Scope
+from infra.tpu.slice import TpuSlice
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Slices and workloads, keyed by their places in the file."""
+
+    slices: dict[str, TpuSlice]
+    workloads: dict[str, Workload]
+    raw: dict[str, Any]
+    """The file as read: a name counts as declared though its entry is at fault."""
+    scope: Scope
+    """Of the workloads."""
+
+    @property
+    def trained(self) -> dict[str, TrainSpec]:
+        return {w: one for w, one in self.workloads.items() if isinstance(one, TrainSpec)}
+
+    @property
+    def served(self) -> dict[str, ServeSpec]:
+        return {w: one for w, one in self.workloads.items() if isinstance(one, ServeSpec)}
+
+    @property
+    def on_tpu(self) -> dict[str, TrainSpec | ServeSpec]:
+        return {**self.trained, **self.served}
+
+    def names(self, key: str, kind: str | None = None) -> Iterator[tuple[str, str]]:
+        """Places and declared names of slices, or of workloads of one kind or all."""
+        entries = self.raw.get(key)
+        for index, entry in enumerate(entries if isinstance(entries, list) else []):
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                continue
+            if kind is None or entry.get("kind") == kind:
+                yield f"raytpu:{key}[{index}].name", entry["name"]
+
+    def slice_of(self, workload: TrainSpec | ServeSpec) -> TpuSlice | None:
+        """The slice a workload names, if that is declared and sound."""
+        return next((tpu for tpu in self.slices.values() if tpu.name == workload.slice), None)
+
+    def data_of(self, workload: TrainSpec) -> DataSpec | None:
+        found = self._named(workload.data)
+        return found if isinstance(found, DataSpec) else None
+
+    def model_of(self, workload: ServeSpec) -> TrainSpec | None:
+        found = self._named(workload.model)
+        return found if isinstance(found, TrainSpec) else None
+
+    def _named(self, origin: Origin) -> Workload | None:
+        return next((one for one in self.workloads.values() if one.name == origin), None)

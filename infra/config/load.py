@@ -1,0 +1,177 @@
+"""StackConfig, and the way to it from what Pulumi hands its program.
+
+A stack file is brought into the same form first (stackfile), so `raytpu check` and `pulumi up` walk
+one path and say the same. Each entry is parsed by itself, so one at fault hides no other; rules
+between entries see those that are sound.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from infra.config import rules, secrets
+from infra.config.entries import Entries
+from infra.config.models import WORKLOADS, Kind, LocalCluster, Workload
+from infra.config.parse import Scope, parse, unknown_key
+from infra.errors import ConfigError, Problem
+from infra.names import Name
+from infra.tpu.slice import SliceSpec, TpuSlice
+from workloads.settings import Settings
+
+PREFIX = "raytpu:"
+
+
+class Header(Settings):
+    environment: Name
+    cluster: LocalCluster
+
+
+KEYS = (*Header.model_fields, "slices", "workloads")
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """A stack without fault: what it declares, resolved."""
+
+    stack: str
+    environment: str
+    cluster: LocalCluster
+    slices: tuple[TpuSlice, ...]
+    workloads: tuple[Workload, ...]
+    remarks: tuple[Problem, ...]
+    """What is allowed and yet probably not meant."""
+
+    def slice(self, name: str) -> TpuSlice:
+        return next(tpu for tpu in self.slices if tpu.name == name)
+
+    def workload(self, name: str) -> Workload:
+        return next(workload for workload in self.workloads if workload.name == name)
+
+    @property
+    def storage(self) -> str:
+        """Folder of the stack's data, checkpoints and models, relative to the project."""
+        return self.cluster.storage or f".raytpu/{self.stack}/storage"
+
+
+def load(
+    config: Mapping[str, str],
+    *,
+    stack: str,
+    secret_keys: Collection[str] = (),
+    encrypted: bool = False,
+) -> StackConfig:
+    """Raises ConfigError with all faults. No message quotes a value of a key that holds a secret.
+
+    Args:
+        config: Pulumi's configuration: full keys such as "raytpu:slices", structured values as
+            JSON. Keys of other namespaces are left alone.
+        stack: Name of the stack.
+        secret_keys: Full keys of which the engine says that something in them is secret.
+        encrypted: Whether values are as on disk, where a secret is {secure: ciphertext}. It is not
+            decrypted.
+    """
+    raw = {
+        key.removeprefix(PREFIX): _decoded(text)
+        for key, text in config.items()
+        if key.startswith(PREFIX)
+    }
+    marked = {key.removeprefix(PREFIX) for key in secret_keys} & {*raw}
+    reader = _Reader(raw, None if encrypted else marked)
+    header, slices, workloads = reader.header(), reader.slices(), reader.workloads()
+    entries = Entries(slices, workloads, raw, reader.scope)
+    faults = [*reader.faults, *rules.faults(entries)]
+    if header is None or faults:
+        raise ConfigError(faults)
+    return StackConfig(
+        stack=stack,
+        environment=header.environment,
+        cluster=header.cluster,
+        slices=tuple(slices.values()),
+        workloads=tuple(workloads.values()),
+        remarks=tuple(rules.remarks(entries)),
+    )
+
+
+def _decoded(text: str) -> Any:
+    """A structured value as data; any other as the text it is."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict | list) else text
+
+
+class _Reader:
+    """Parses the parts of a stack, keyed by their places in the file, and keeps all faults."""
+
+    def __init__(self, raw: dict[str, Any], marked: set[str] | None) -> None:
+        """`marked`: keys the engine calls secret; None if values are as on disk."""
+        self.raw = raw
+        self.on_disk = marked is None
+        sealed = {key: [*secrets.sealed_places(value, PREFIX + key)] for key, value in raw.items()}
+        self.secret = {key for key in raw if sealed[key]} if marked is None else marked
+        self.scope = Scope(hidden="workloads" in self.secret)
+        in_workloads = sealed.get("workloads", []) if self.on_disk else []
+        self.misplaced = [
+            *secrets.misplaced(PREFIX + key for key in raw if key in self.secret - {"workloads"}),
+            *secrets.misplaced(in_workloads),
+        ]
+        unknown = [unknown_key(PREFIX + key, key, KEYS) for key in raw if key not in KEYS]
+        self.faults = [*unknown, *self.misplaced]
+
+    def header(self) -> Header | None:
+        given = {key: self.raw[key] for key in Header.model_fields if key in self.raw}
+        with self._kept():
+            return parse(Header, given, PREFIX, Scope(hidden=False), "a stack")
+        return None
+
+    def slices(self) -> dict[str, TpuSlice]:
+        slices: dict[str, TpuSlice] = {}
+        for where, entry in self._entries("slices"):
+            with self._kept():
+                spec = parse(SliceSpec, entry, where, Scope(hidden=False), "a slice")
+                slices[where] = TpuSlice.resolve(spec, where)
+        return slices
+
+    def workloads(self) -> dict[str, Workload]:
+        workloads: dict[str, Workload] = {}
+        for where, entry in self._entries("workloads"):
+            with self._kept():
+                workloads[where] = self._workload(entry, where)
+        return workloads
+
+    def _workload(self, entry: Any, where: str) -> Workload:
+        kind = parse(Kind, entry, where, self.scope, "a workload").kind
+        if kind == "serve" and entry.get("api_key") is not None:
+            entry = {**entry, "api_key": self._api_key(entry["api_key"], f"{where}.api_key")}
+        return parse(WORKLOADS[kind], entry, where, self.scope, "a workload")
+
+    def _api_key(self, value: Any, where: str) -> Any:
+        """The key as it is in this input; None, and a fault, if it is in clear text on disk."""
+        if self.on_disk and secrets.is_sealed(value):
+            return value["secure"]
+        if "workloads" not in self.secret or self.on_disk:
+            self.faults.append(secrets.in_clear_text(where))
+            return None
+        return value
+
+    def _entries(self, key: str) -> Iterator[tuple[str, Any]]:
+        where, value = f"{PREFIX}{key}", self.raw.get(key, [])
+        if isinstance(value, list):
+            for index, entry in enumerate(value):
+                yield f"{where}[{index}]", entry
+            return
+        fix = "begin each entry with '- name:'"
+        with self._kept():
+            raise ConfigError([self.scope.problem(where, value, "is not a list", fix)])
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keeps the faults of its block, but those that a misplaced secret causes."""
+        try:
+            yield
+        except ConfigError as error:
+            told = tuple(problem.where for problem in self.misplaced)
+            self.faults += [new for new in error.problems if not new.where.startswith(told)]

@@ -1,0 +1,118 @@
+"""What a stack file may say: one frozen model for each kind of entry, unknown keys refused.
+
+A workload's entry is its Settings (workloads.settings) and, beside them, what ties it to the rest
+of the stack. No limit or default of a setting is repeated here.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    Tag,
+)
+from pydantic_core import PydanticCustomError
+
+from infra.names import Name
+from workloads.settings import DataSettings, ServeSettings, Settings, TrainSettings
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _checked_path(path: str) -> str:
+    scheme, separator, _ = path.partition("://")
+    if not path.strip():
+        what, fix = "names no folder", "write a folder or a gs:// address"
+    elif separator and scheme != "gs":
+        what, fix = "has a scheme that is not supported", "write a folder or a gs:// address"
+    else:
+        return path
+    raise PydanticCustomError("user", "{what}", {"what": what, "fix": fix})
+
+
+class Folder(Settings):
+    """A folder that no workload of this stack wrote."""
+
+    path: Annotated[str, AfterValidator(_checked_path)]
+    """A local folder, relative to the project, or gs://."""
+
+
+def _form(value: Any) -> str:
+    return "<folder>" if isinstance(value, dict | Folder) else "<name>"
+
+
+Origin = Annotated[
+    Annotated[str, Tag("<name>")] | Annotated[Folder, Tag("<folder>")], Discriminator(_form)
+]
+"""The name of a workload, for what it writes, or {path: ...}. Tags in <> are no keys of the file."""
+
+
+_LATER = ("gke", "autopilot", "existing")
+
+
+def _checked_mode(mode: object) -> object:
+    if mode in _LATER:
+        what = "is not available yet: so far raytpu runs on one machine only"
+        raise PydanticCustomError("user", "{what}", {"what": what, "fix": "use local"})
+    return mode
+
+
+class LocalCluster(Settings):
+    """Real Ray on this machine; TPU hosts are simulated on its CPUs."""
+
+    mode: Annotated[Literal["local"], BeforeValidator(_checked_mode)]
+    storage: str | None = None
+    """Folder for data, checkpoints and models; by default .raytpu/<stack>/storage."""
+    serve_port: Port | None = None
+    """By default a free port, as for the dashboard."""
+    dashboard_port: Port | None = None
+
+
+class Kind(BaseModel):
+    """What every workload's entry must say, read first to know how to read the rest."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    name: Name
+    kind: Literal["data", "train", "serve"]
+
+
+class DataSpec(DataSettings):
+    name: Name
+    kind: Literal["data"]
+
+    def settings(self) -> DataSettings:
+        return DataSettings(**self.model_dump(include=set(DataSettings.model_fields)))
+
+
+class TrainSpec(TrainSettings):
+    name: Name
+    kind: Literal["train"]
+    slice: str
+    """Name of the slice. The run takes all of its copies."""
+    data: Origin
+
+    def settings(self) -> TrainSettings:
+        return TrainSettings(**self.model_dump(include=set(TrainSettings.model_fields)))
+
+
+class ServeSpec(ServeSettings):
+    name: Name
+    kind: Literal["serve"]
+    slice: str
+    """Name of the slice. Each of its copies holds one replica."""
+    model: Origin
+    api_key: SecretStr | None = None
+    """Bearer token that clients must send. From a file on disk: its ciphertext."""
+
+    def settings(self) -> ServeSettings:
+        return ServeSettings(**self.model_dump(include=set(ServeSettings.model_fields)))
+
+
+Workload = DataSpec | TrainSpec | ServeSpec
+WORKLOADS: dict[str, type[Workload]] = {"data": DataSpec, "train": TrainSpec, "serve": ServeSpec}

@@ -1,0 +1,40 @@
+"""Names of slices and workloads, short enough for all that is made from them.
+
+A workload's name becomes a RayJob or RayService, a slice's name a worker group and a node pool.
+KubeRay appends 6 characters for the cluster of a RayJob, and Google's TPU webhook cuts what is made
+of a cluster's name after 41: the hosts of a longer one look for each other at a service that does
+not exist. A node pool's name may have 40, with a number appended.
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+NAME_LIMIT = 35
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def _checked(name: str) -> str:
+    if len(name) > NAME_LIMIT:
+        raise _fault(
+            f"has {len(name)} characters, and longer names than {NAME_LIMIT} break the host names "
+            "that KubeRay makes of them",
+            f"shorten it to {NAME_LIMIT}",
+        )
+    if not _DNS_1035.fullmatch(name):
+        raise _fault(
+            "cannot name a Kubernetes object",
+            "use a-z, 0-9 and '-', starting with a letter and ending with a letter or digit",
+        )
+    return name
+
+
+def _fault(what: str, fix: str) -> PydanticCustomError:
+    return PydanticCustomError("user", "{what}", {"what": what, "fix": fix})
+
+
+Name = Annotated[str, AfterValidator(_checked)]
+"""A DNS-1035 label of at most NAME_LIMIT characters."""

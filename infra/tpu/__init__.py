@@ -1,0 +1,1 @@
+"""The TPU slice: facts about machines and topologies, and everything derived from them."""

@@ -1,0 +1,125 @@
+"""Facts about Cloud TPU on GKE and in Ray; nothing here is derived.
+
+Where a fact comes from:
+
+- GKE: the tables of GKE's cluster autoscaler (GoogleCloudPlatform/cluster-autoscaler 7d25050,
+  2026-08), "Plan TPUs in GKE", and the rules that xpk (367c838) and cluster-toolkit (1047080) share.
+- HBM: the Cloud TPU pages of each generation and MaxText's hardware table (e591f30).
+- Ray: the installed ray 2.60, `ray._private.accelerators.tpu`; the tests compare.
+
+All are of high confidence except the HBM of v5p (95 GiB; others round it to 96) and the largest
+slice of v4 and v5p (documents and code of GKE disagree; both lie above what Ray takes). Which rows
+of GKE and Ray disagree, and what follows, is in docs/slices.md.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Generation:
+    name: str
+    gke_accelerator: str
+    """Value of the node label cloud.google.com/gke-tpu-accelerator."""
+    ray_version: str
+    """Ray's own spelling; other spellings pass one of its helpers and fail the next."""
+    cores_per_chip: int
+    hbm_gib_per_chip: int
+    dimensions: int
+    """2: a fixed list of topologies. 3: a small list, and above one cube GKE's custom rule."""
+    max_chips: int
+    """Largest slice GKE makes."""
+    ray_topologies: tuple[str, ...]
+    """Ray's table as far as GKE's rule allows, smallest first. Ray refuses all others."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    generation: str
+    chips: int
+    """Chips of one VM, all of which one pod must request."""
+    host_topology: str
+    """The shape of a slice that is one such VM."""
+    multi_host: bool
+    """Whether several such VMs can form one slice."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A machine type that exists, and why it is not offered."""
+
+    reason: str
+    use: str
+    """What to declare instead."""
+
+
+ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+CHIPS_LABEL = "cloud.google.com/gke-accelerator-count"
+CHIP_RESOURCE = "google.com/tpu"
+
+GKE_2D = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+GKE_SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
+GKE_CUBE_EDGE = 4
+"""Above 64 chips a 3-D topology is AxBxC with A<=B<=C, each a multiple of a cube's edge."""
+
+RAY_CHIPS_PER_HOST = 4
+RAY_WHOLE_HOST_2D = ("1x1", "2x2", "2x4")
+"""Ray takes these 2-D slices for one host, whatever the machine; every other host has 4 chips."""
+
+_RAY_V4 = """
+2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x8x12 4x8x16 8x8x8 4x12x12 4x12x16 8x8x12
+8x8x16 8x12x12 8x12x16 12x12x12 12x12x16
+"""
+_RAY_V5P = """
+2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x4x20 4x4x24 4x8x12 4x8x16 8x8x8 4x12x12
+4x8x20 4x12x16 4x8x24 8x8x12 4x12x20 4x16x16 8x8x16 4x12x24 8x12x12 4x16x20 8x8x20 4x16x24 8x12x16
+8x8x24 12x12x12 8x12x20 8x16x16 12x12x16 8x12x24 8x16x20 12x12x20 12x16x16 8x16x24 12x12x24 12x16x20
+16x16x16 12x16x24 16x16x20 16x16x24
+"""
+_RAY_V7X = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16"
+
+_GENERATIONS = (
+    Generation("v4", "tpu-v4-podslice", "v4", 2, 32, 3, 4096, tuple(_RAY_V4.split())),
+    Generation("v5e", "tpu-v5-lite-podslice", "v5litepod", 1, 16, 2, 256, GKE_2D),
+    Generation("v5p", "tpu-v5p-slice", "v5p", 2, 95, 3, 8960, tuple(_RAY_V5P.split())),
+    Generation("v6e", "tpu-v6e-slice", "v6e", 1, 32, 2, 256, GKE_2D),
+    Generation("tpu7x", "tpu7x", "v7x", 2, 192, 3, 9216, tuple(_RAY_V7X.split())),
+)
+
+_MACHINES = (
+    Machine("ct4p-hightpu-4t", "v4", 4, "2x2x1", multi_host=True),
+    Machine("ct5lp-hightpu-1t", "v5e", 1, "1x1", multi_host=False),
+    Machine("ct5lp-hightpu-4t", "v5e", 4, "2x2", multi_host=True),
+    Machine("ct5lp-hightpu-8t", "v5e", 8, "2x4", multi_host=False),
+    Machine("ct5p-hightpu-4t", "v5p", 4, "2x2x1", multi_host=True),
+    Machine("ct6e-standard-1t", "v6e", 1, "1x1", multi_host=False),
+    Machine("ct6e-standard-4t", "v6e", 4, "2x2", multi_host=True),
+    Machine("ct6e-standard-8t", "v6e", 8, "2x4", multi_host=False),
+    Machine("tpu7x-standard-4t", "tpu7x", 4, "2x2x1", multi_host=True),
+    # GKE makes this one only for those who name it; Ray sees no difference.
+    Machine("tpu7x-ultranet-4t", "tpu7x", 4, "2x2x1", multi_host=True),
+)
+
+_LITE = "Ray has no such generation: node and autoscaler would advertise different slices"
+_PART_OF_HOST = "Ray takes every {} host to have 4 chips, so none of its slice functions work on it"
+_NO_RAY = "Ray has no such generation: its slice functions and autoscaler do not know it"
+
+GENERATIONS = MappingProxyType({generation.name: generation for generation in _GENERATIONS})
+MACHINES = MappingProxyType({machine.name: machine for machine in _MACHINES})
+REFUSED = MappingProxyType(
+    {
+        "ct4l-hightpu-4t": Refusal(_NO_RAY, "ct4p-hightpu-4t"),
+        "ct5l-hightpu-1t": Refusal(_LITE, "ct5lp-hightpu-1t"),
+        "ct5l-hightpu-4t": Refusal(_LITE, "ct5lp-hightpu-4t"),
+        "ct5l-hightpu-8t": Refusal(_LITE, "ct5lp-hightpu-8t"),
+        "ct5p-hightpu-1t": Refusal(_PART_OF_HOST.format("v5p"), "ct5p-hightpu-4t"),
+        "ct5p-hightpu-2t": Refusal(_PART_OF_HOST.format("v5p"), "ct5p-hightpu-4t"),
+        "tpu7-standard-1t": Refusal(_NO_RAY, "tpu7x-standard-4t"),
+        "tpu7-standard-4t": Refusal(_NO_RAY, "tpu7x-standard-4t"),
+        "tpu7x-standard-1t": Refusal(
+            _PART_OF_HOST.format("tpu7x"), "tpu7x-standard-4t with topology 2x2x1"
+        ),
+    }
+)
