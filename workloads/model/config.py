@@ -90,20 +90,22 @@ class ModelConfig:
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any], *, where: str = "config.json") -> Self:
         """Read the content of a `config.json`. Raises ModelError that lists every obstacle."""
-        faults = [*_unsupported(raw), *_wrong_sizes(raw)]
+        faults = [*_unsupported(raw), *_wrong_types(raw)]
         if faults:
             raise ModelError(where, faults)
-        rope = raw.get("rope_parameters") or {}
-        eos = raw.get("eos_token_id")
-        number = {name: raw.get(name, default) for name, default in _HF_DEFAULTS.items()}
+        number = {
+            name: default if (found := raw.get(name)) is None else found
+            for name, default in _HF_DEFAULTS.items()
+        }
+        rope_theta = (raw.get("rope_parameters") or {}).get("rope_theta", number["rope_theta"])
         return cls(
             **{ours: raw[theirs] for ours, theirs in _HF_NAMES.items()},
-            rope_theta=float(rope.get("rope_theta", number["rope_theta"])),
+            rope_theta=float(rope_theta),
             rms_norm_epsilon=float(number["rms_norm_eps"]),
             max_position_embeddings=number["max_position_embeddings"],
             tie_word_embeddings=raw.get("tie_word_embeddings", False),
             bos_token_id=raw.get("bos_token_id"),
-            eos_token_ids=token_ids(eos),
+            eos_token_ids=token_ids(raw.get("eos_token_id")),
             pad_token_id=raw.get("pad_token_id"),
         )
 
@@ -188,8 +190,17 @@ def _unsupported(raw: Mapping[str, Any]) -> Iterator[str]:
         yield f"layer_types has {', '.join(sorted(other_layers))}; only full_attention is supported"
 
 
-def _wrong_sizes(raw: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_types(raw: Mapping[str, Any]) -> Iterator[str]:
     for name in _HF_NAMES.values():
         value = raw.get(name)
         if type(value) is not int or value < 1:
             yield f"{name} is {value!r}, not a positive whole number"
+    for name in _HF_DEFAULTS:
+        value = raw.get(name)
+        if value is not None and (type(value) not in (int, float) or value <= 0):
+            yield f"{name} is {value!r}, not a positive number"
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        value = raw.get(name)
+        tokens = value if name == "eos_token_id" and isinstance(value, list) else [value]
+        if not all(token is None or type(token) is int for token in tokens):
+            yield f"{name} is {value!r}, not a token's number"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -21,6 +22,7 @@ from jax.typing import DTypeLike
 from workloads.model.config import ModelConfig
 
 DATA, TENSOR = "data", "tensor"  # mesh axes
+Integers = jax.Array | np.ndarray
 
 
 class KeyValues(NamedTuple):
@@ -144,7 +146,7 @@ class Qwen3(nnx.Module):
         if not config.tie_word_embeddings:
             self.lm_head = _linear(config.hidden_size, config.vocab_size, dtype, rngs)
 
-    def __call__(self, tokens_bt: jax.Array, segments_bt: jax.Array | None = None) -> jax.Array:
+    def __call__(self, tokens_bt: Integers, segments_bt: Integers | None = None) -> jax.Array:
         """Logits (b,t,v) in float32 for the token after each one.
 
         `segments_bt` numbers the documents packed into a row: a token then sees only its own.
@@ -158,7 +160,7 @@ class Qwen3(nnx.Module):
             x = self._pin(layer.finish(x, *layer.project(x, positions), mask), DATA)
         return self._pin(self._logits(x), DATA, None, TENSOR)
 
-    def prefill(self, tokens_bt: jax.Array, lengths_b: jax.Array) -> tuple[jax.Array, KeyValues]:
+    def prefill(self, tokens_bt: Integers, lengths_b: Integers) -> tuple[jax.Array, KeyValues]:
         """Logits (b,v) after each row's last real token, and the keys and values of all t tokens.
 
         Rows are padded on the right; what the padding wrote lies behind each row's length, where
@@ -175,7 +177,7 @@ class Qwen3(nnx.Module):
         return self._logits(last)[:, 0], KeyValues(jnp.stack(keys), jnp.stack(values))
 
     def decode(
-        self, tokens_b: jax.Array, positions_b: jax.Array, cache: KeyValues
+        self, tokens_b: Integers, positions_b: Integers, cache: KeyValues
     ) -> tuple[jax.Array, KeyValues]:
         """Logits (b,v) after one more token a row, and the cache with that token in it."""
         rows = jnp.arange(tokens_b.shape[0])
@@ -240,7 +242,7 @@ def _norm(width: int, config: ModelConfig, dtype: DTypeLike, rngs: nnx.Rngs) -> 
     return nnx.RMSNorm(width, epsilon=config.rms_norm_epsilon, dtype=dtype, rngs=rngs)
 
 
-def _positions(tokens_bt: jax.Array) -> jax.Array:
+def _positions(tokens_bt: Integers) -> jax.Array:
     return jnp.broadcast_to(jnp.arange(tokens_bt.shape[1]), tokens_bt.shape)
 
 
