@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.config.models import DataSpec, Origin, ServeSpec, TrainSpec, Workload
-from infra.config.parse import Scope
+from infra.config.parse import Scope, is_list, is_mapping
 from infra.tpu.slice import TpuSlice
 
 
@@ -35,11 +35,10 @@ class Entries:
     def names(self, key: str, kind: str | None = None) -> Iterator[tuple[str, str]]:
         """Places and declared names of slices, or of workloads of one kind or all."""
         entries = self.raw.get(key)
-        for index, entry in enumerate(entries if isinstance(entries, list) else []):
-            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                continue
-            if kind is None or entry.get("kind") == kind:
-                yield f"raytpu:{key}[{index}].name", entry["name"]
+        for index, entry in enumerate(entries if is_list(entries) else []):
+            name = entry.get("name") if is_mapping(entry) else None
+            if isinstance(name, str) and kind in (None, entry.get("kind")):
+                yield f"raytpu:{key}[{index}].name", name
 
     def slice_of(self, workload: TrainSpec | ServeSpec) -> TpuSlice | None:
         """The slice a workload names, if that is declared and sound."""

@@ -6,7 +6,7 @@ between entries see those that are sound.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from infra.config import rules, secrets
 from infra.config.entries import Entries
 from infra.config.models import WORKLOADS, Kind, LocalCluster, Workload
-from infra.config.parse import Scope, parse, unknown_key
+from infra.config.parse import Scope, is_list, is_mapping, parse, unknown_key
 from infra.errors import ConfigError, Problem
 from infra.names import Name
 from infra.tpu.slice import SliceSpec, TpuSlice
@@ -100,7 +100,7 @@ def _decoded(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, dict | list) else text
+    return value if is_mapping(value) or is_list(value) else text
 
 
 class _Reader:
@@ -159,7 +159,7 @@ class _Reader:
 
     def _entries(self, key: str) -> Iterator[tuple[str, Any]]:
         where, value = f"{PREFIX}{key}", self.raw.get(key, [])
-        if isinstance(value, list):
+        if is_list(value):
             for index, entry in enumerate(value):
                 yield f"{where}[{index}]", entry
             return
@@ -168,7 +168,7 @@ class _Reader:
             raise ConfigError([self.scope.problem(where, value, "is not a list", fix)])
 
     @contextmanager
-    def _kept(self) -> Iterator[None]:
+    def _kept(self) -> Generator[None]:
         """Keeps the faults of its block, but those that a misplaced secret causes."""
         try:
             yield

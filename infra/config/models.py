@@ -43,13 +43,14 @@ class Folder(Settings):
 
 
 def _form(value: Any) -> str:
+    """Tags in <>, since no key of the file looks so."""
     return "<folder>" if isinstance(value, dict | Folder) else "<name>"
 
 
 Origin = Annotated[
     Annotated[str, Tag("<name>")] | Annotated[Folder, Tag("<folder>")], Discriminator(_form)
 ]
-"""The name of a workload, for what it writes, or {path: ...}. Tags in <> are no keys of the file."""
+"""The name of a workload, for what it writes, or {path: ...}."""
 
 
 _LATER = ("gke", "autopilot", "existing")

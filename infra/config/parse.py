@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -13,6 +13,16 @@ from infra.errors import ConfigError, Problem, quote
 Model = TypeVar("Model", bound=BaseModel)
 
 HIDDEN = "[secret]"
+
+
+def is_mapping(value: Any) -> TypeGuard[dict[str, Any]]:
+    """JSON has no other keys than text."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
 
 _NOT_A = {
     "int_type": "a whole number",
@@ -57,7 +67,9 @@ class Scope:
 
     def problem(self, where: str, value: object, what: str, fix: str) -> Problem:
         """A fault that begins with the value at fault."""
-        return Problem(where, f"{self.quote(value)} {what}", fix)
+        if self.hidden:
+            return Problem(where, f"{HIDDEN} {what}", fix)
+        return Problem.of(where, value, what, fix)
 
 
 def parse(model: type[Model], raw: Any, where: str, scope: Scope, noun: str) -> Model:
@@ -70,7 +82,7 @@ def parse(model: type[Model], raw: Any, where: str, scope: Scope, noun: str) -> 
         scope: Decides whether its parts may be quoted.
         noun: What the value stands for, such as "a slice".
     """
-    if not isinstance(raw, dict):
+    if not is_mapping(raw):
         keys = ", ".join(name for name, field in model.model_fields.items() if field.is_required())
         fault = scope.problem(where, raw, f"is not {noun}", f"write a mapping with {keys}")
         raise ConfigError([fault])
@@ -111,8 +123,8 @@ def _step(part: object) -> str:
 
 
 def _plain(key: str) -> str:
-    """A key as written, or quoted and cut where it would break the line."""
-    return key if key.isascii() and key.isprintable() and len(key) < 40 else quote(key)  # noqa: PLR2004
+    """A key as written, or quoted where it would break the line."""
+    return key if key.isascii() and key.isprintable() else quote(key)
 
 
 def _keys_at(model: type[BaseModel], path: list[Any]) -> list[str]:

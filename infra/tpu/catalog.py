@@ -2,8 +2,8 @@
 
 Where a fact comes from:
 
-- GKE: the tables of GKE's cluster autoscaler (GoogleCloudPlatform/cluster-autoscaler 7d25050,
-  2026-08), "Plan TPUs in GKE", and the rules that xpk (367c838) and cluster-toolkit (1047080) share.
+- GKE: the tables of its cluster autoscaler (GoogleCloudPlatform/cluster-autoscaler 7d25050,
+  2026-08), "Plan TPUs in GKE", and the rules xpk (367c838) and cluster-toolkit (1047080) share.
 - HBM: the Cloud TPU pages of each generation and MaxText's hardware table (e591f30).
 - Ray: the installed ray 2.60, `ray._private.accelerators.tpu`; the tests compare.
 

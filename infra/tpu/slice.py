@@ -92,8 +92,10 @@ class TpuSlice:
 
     @property
     def pools(self) -> tuple[int, ...]:
-        """Nodes of each node pool. GKE makes one multi-host slice a pool, and any number of
-        single-host slices in one, as each of their nodes is a slice of its own.
+        """Nodes of each node pool.
+
+        In GKE a pool holds one multi-host slice, or any number of single-host ones: each of its
+        nodes is then a slice of its own.
         """
         return (self.hosts,) * self.count if self.multi_host else (self.count,)
 

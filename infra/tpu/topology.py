@@ -70,11 +70,9 @@ def refusal(machine: Machine, text: str) -> tuple[str, str]:
         return "is not a topology", _rewritten(machine, text) or _legal(machine, None)
     generation = GENERATIONS[machine.generation]
     if made_by_gke(generation, topology) and topology not in generation.ray_topologies:
-        return (
-            f"exists on GKE, but Ray's table of {generation.ray_version} topologies lacks it, "
-            "so Ray could not reserve such a slice",
-            _legal(machine, topology),
-        )
+        table = f"Ray's table of {generation.ray_version} topologies"
+        what = f"exists on GKE, but {table} lacks it, so Ray cannot reserve such a slice"
+        return what, _legal(machine, topology)
     what = f"is no topology of {machine.name}"
     if respelled := _reordered(machine, topology):
         return what, f"write {respelled}"
@@ -84,7 +82,7 @@ def refusal(machine: Machine, text: str) -> tuple[str, str]:
 
 
 def _legal(machine: Machine, wanted: str | None) -> str:
-    """ "use ..." with all legal topologies, or the nearest in size where there are many."""
+    """The way out: all legal topologies, or the nearest in size where there are many."""
     legal = topologies(machine)
     if len(legal) == 1:
         return f"use {legal[0]}, the only one of {machine.name}"
@@ -99,7 +97,8 @@ def _legal(machine: Machine, wanted: str | None) -> str:
 
 def _rewritten(machine: Machine, text: str) -> str | None:
     """The legal topology that odd characters, inner spaces or leading zeros hide."""
-    plain = unicodedata.normalize("NFKC", text).lower().replace("×", "x").replace("*", "x")
+    plain = unicodedata.normalize("NFKC", text).lower()
+    plain = plain.replace("\N{MULTIPLICATION SIGN}", "x").replace("*", "x")
     sizes = ["".join(size.split()).lstrip("0") for size in plain.split("x")]
     topology = match(machine, "x".join(sizes))
     return topology and f"write {topology}"

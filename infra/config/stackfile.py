@@ -1,0 +1,128 @@
+"""A stack file on disk, brought into the form in which Pulumi hands it to its program.
+
+Pulumi reads YAML with Go's yaml.v3, whose idea of a plain scalar is not PyYAML's: `on` is text,
+`3e-3` a number, `1:30` text. The loader here follows it, so that `raytpu check` judges the values
+that `pulumi up` will see. One thing is stricter: a key given twice is always an error.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.config.load import PREFIX
+from infra.config.parse import is_list, is_mapping
+
+_INT_RANGE = range(-(2**63), 2**63)  # yaml.v3 reads what is far outside of it as a float
+_GO_WRITES_EXPONENT = 1e21  # Go's JSON writes smaller whole floats as integers
+
+_NULL = re.compile(r"~|null|Null|NULL|")
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_PREFIXED = re.compile(r"[-+]?0(b[01_]+|o[0-7_]+|x[0-9a-fA-F_]+)")
+_OCTAL = re.compile(r"[-+]?0[0-7]+")
+_WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
+_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
+
+
+class UnreadableError(Exception):
+    """A stack file that could not be read: one line that ends with the way out."""
+
+
+def read(path: Path) -> dict[str, str]:
+    """The `config` of a stack file as Pulumi would pass it on: full keys; text or JSON.
+
+    Secrets stay {secure: ciphertext}. Raises UnreadableError.
+    """
+    try:
+        # A subclass of SafeLoader, which the rule cannot see.
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+        return _as_pulumi(content, path)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}; name a file you can read") from None
+    except UnicodeDecodeError as error:
+        raise UnreadableError(
+            f"{path}: byte {error.start} is not UTF-8; save it as UTF-8"
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise UnreadableError(f"{path}{line}: {error.problem}; correct the YAML there") from None
+    except yaml.reader.ReaderError as error:
+        raise UnreadableError(
+            f"{path}: character {error.position} is not allowed in YAML; remove it"
+        ) from None
+    except (RecursionError, ValueError):
+        raise UnreadableError(f"{path}: its values contain themselves; write them out") from None
+
+
+def _as_pulumi(content: Any, path: Path) -> dict[str, str]:
+    config = content.get("config") if is_mapping(content) else content
+    if not is_mapping(config):
+        raise UnreadableError(f"{path}: there is no mapping under `config:`; write one")
+    return {_full_key(str(key)): _text(value) for key, value in config.items()}
+
+
+def _full_key(key: str) -> str:
+    """A key without a namespace is the project's own."""
+    return key if ":" in key else PREFIX + key
+
+
+def _text(value: Any) -> str:
+    if is_mapping(value) or is_list(value):
+        return json.dumps(value)
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float | str:
+    text = str(loader.construct_scalar(node))
+    plain = text.replace("_", "")
+    if _PREFIXED.fullmatch(plain):
+        return int(plain, 0)
+    if _OCTAL.fullmatch(plain):
+        return int(plain, 8)
+    value = float(plain)
+    if math.isinf(value):
+        return text
+    if _WHOLE.fullmatch(plain) and abs(value) < _INT_RANGE.stop and int(plain) in _INT_RANGE:
+        return int(plain)
+    whole = value.is_integer() and abs(value) < _GO_WRITES_EXPONENT
+    return int(value) if whole else value
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own registry, here without YAML 1.1's rules
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Keys are text, and none is given twice."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "merge":
+                continue
+            if key.value in seen:
+                problem = f"key {key.value!r} is given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+            key.tag = _TAG + "str"
+        return node
+
+
+_TAG = "tag:yaml.org,2002:"
+for _tag, _form, _first in (
+    ("null", _NULL, ["~", "n", "N", ""]),
+    ("bool", _BOOL, list("tTfF")),
+    ("int", _PREFIXED, list("-+0")),
+    ("int", _WHOLE, list("-+0123456789")),
+    ("float", _DECIMAL, list("-+.0123456789")),
+    ("merge", re.compile("<<"), ["<"]),
+):
+    _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType] - half-typed stubs
+        _TAG + _tag, re.compile(f"(?:{_form.pattern})$"), _first
+    )
+_Loader.add_constructor(_TAG + "int", _number)
+_Loader.add_constructor(_TAG + "float", _number)
