@@ -1,0 +1,57 @@
+"""A small Pulumi project on the real engine, with a state, a home and a stack of its own."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class PulumiProject:
+    """`tools/run` and what it needs are links to the repository's: it is run as users run it."""
+
+    root: Path
+    environ: dict[str, str]
+
+    @classmethod
+    def at(cls, root: Path, files: dict[str, str]) -> "PulumiProject":
+        """Makes the project in the empty folder `root` from texts by path."""
+        for name in (".venv", ".tools", "tools"):
+            (root / name).symlink_to(REPOSITORY / name)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        # What the developer has chosen for Pulumi is no part of the test.
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("PULUMI_")}
+        return cls(root, {**kept, "PULUMI_HOME": str(root / "home")})
+
+    def start(self, *command: str, **environ: str) -> "subprocess.Popen[str]":
+        """`tools/run COMMAND` in a process group of its own, as a terminal would start it."""
+        return subprocess.Popen(
+            [str(self.root / "tools/run"), *command],
+            cwd=self.root,
+            env={**self.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        """The finished `tools/run COMMAND`, stdout and stderr together."""
+        with self.start(*command, **environ) as process:
+            try:
+                said, _ = process.communicate(timeout=LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, said, "")
+
+    def ok(self, *command: str, **environ: str) -> str:
+        """The output of `tools/run COMMAND`, which must succeed."""
+        done = self.run(*command, **environ)
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
+        return done.stdout
