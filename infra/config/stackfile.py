@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from infra.config.load import PREFIX
-from infra.config.parse import is_list, is_mapping
+from infra.config.parse import is_mapping
 
 _INT_RANGE = range(-(2**63), 2**63)  # yaml.v3 reads what is far outside of it as a float
 _GO_WRITES_EXPONENT = 1e21  # Go's JSON writes smaller whole floats as integers
@@ -36,10 +36,22 @@ def read(path: Path) -> dict[str, str]:
 
     Secrets stay {secure: ciphertext}. Raises UnreadableError.
     """
+    config = read_yaml(path).get("config")
+    if not is_mapping(config):
+        raise UnreadableError(f"{path}: there is no mapping under `config:`; write one")
+    try:
+        return {_full_key(key): _text(value) for key, value in config.items()}
+    except TypeError:
+        raise UnreadableError(f"{path}: a value is no plain data; remove its YAML tag") from None
+    except ValueError:
+        raise UnreadableError(f"{path}: a value contains itself; write it out") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A file of Pulumi's, of which the outermost value is a mapping. Raises UnreadableError."""
     try:
         # A subclass of SafeLoader, which the rule cannot see.
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
-        return _as_pulumi(content, path)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}; name a file you can read") from None
     except UnicodeDecodeError as error:
@@ -54,15 +66,11 @@ def read(path: Path) -> dict[str, str]:
         raise UnreadableError(
             f"{path}: character {error.position} is not allowed in YAML; remove it"
         ) from None
-    except (RecursionError, ValueError):
-        raise UnreadableError(f"{path}: its values contain themselves; write them out") from None
-
-
-def _as_pulumi(content: Any, path: Path) -> dict[str, str]:
-    config = content.get("config") if is_mapping(content) else content
-    if not is_mapping(config):
-        raise UnreadableError(f"{path}: there is no mapping under `config:`; write one")
-    return {_full_key(str(key)): _text(value) for key, value in config.items()}
+    except RecursionError:
+        raise UnreadableError(f"{path}: its values are nested too deep; flatten them") from None
+    if not is_mapping(content):
+        raise UnreadableError(f"{path}: it is no mapping; begin with `config:`")
+    return content
 
 
 def _full_key(key: str) -> str:
@@ -71,11 +79,9 @@ def _full_key(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    if is_mapping(value) or is_list(value):
-        return json.dumps(value)
     if value is None:
         return ""
-    return json.dumps(value) if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float | str:
@@ -85,6 +91,8 @@ def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float | str
         return int(plain, 0)
     if _OCTAL.fullmatch(plain):
         return int(plain, 8)
+    if not _DECIMAL.fullmatch(plain):
+        raise yaml.MarkedYAMLError(problem=f"{text!r} is no number", problem_mark=node.start_mark)
     value = float(plain)
     if math.isinf(value):
         return text

@@ -63,6 +63,7 @@ GKE_2D = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 GKE_SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 GKE_CUBE_EDGE = 4
 """Above 64 chips a 3-D topology is AxBxC with A<=B<=C, each a multiple of a cube's edge."""
+GKE_LONGEST_EDGE = 256
 
 RAY_CHIPS_PER_HOST = 4
 RAY_WHOLE_HOST_2D = ("1x1", "2x2", "2x4")

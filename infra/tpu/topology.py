@@ -12,6 +12,7 @@ from infra.tpu.catalog import (
     GENERATIONS,
     GKE_2D,
     GKE_CUBE_EDGE,
+    GKE_LONGEST_EDGE,
     GKE_SMALL_3D,
     MACHINES,
     Generation,
@@ -49,6 +50,7 @@ def made_by_gke(generation: Generation, topology: str) -> bool:
         len(sizes) == generation.dimensions
         and list(sizes) == sorted(sizes)
         and all(size % GKE_CUBE_EDGE == 0 for size in sizes)
+        and sizes[-1] <= GKE_LONGEST_EDGE
         and chips(topology) <= generation.max_chips
     )
     return topology in GKE_SMALL_3D or custom

@@ -1,0 +1,75 @@
+"""What `raytpu check` finds out: the faults of a stack file, or what it resolves to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.config import StackConfig, load
+from infra.config.stackfile import UnreadableError, read, read_yaml
+from infra.errors import ConfigError, Problem
+
+PROJECT_FILE = "Pulumi.yaml"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came out for one stack: a config, or problems, or why it could not be read."""
+
+    file: str
+    """As a user in the current folder would type it, or what was typed if it could not be read."""
+    config: StackConfig | None = None
+    problems: Sequence[Problem] = ()
+    unreadable: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        if self.unreadable:
+            return 2
+        return 1 if self.problems else 0
+
+
+def check(stack: str) -> Report:
+    """Read and judge one stack, given by its name or by a file."""
+    try:
+        path = _stack_file(stack)
+        values = read(path)
+    except UnreadableError as error:
+        return Report(stack, unreadable=str(error))
+    name = path.stem.removeprefix("Pulumi.")
+    try:
+        return Report(_shown(path), config=load(values, stack=name, encrypted=True))
+    except ConfigError as error:
+        return Report(_shown(path), problems=error.problems)
+
+
+def _shown(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _stack_file(stack: str) -> Path:
+    """Raises UnreadableError if there is no project around the current folder."""
+    if "/" in stack or stack.endswith((".yaml", ".yml")):
+        return Path(stack)
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / PROJECT_FILE).is_file():
+            path = folder / _stack_folder(folder / PROJECT_FILE) / f"Pulumi.{stack}.yaml"
+            if path.is_file():
+                return path
+            known = sorted(other.stem.removeprefix("Pulumi.") for other in _stacks(path.parent))
+            names = f"use {' or '.join(known)}" if known else f"create {_shown(path)}"
+            raise UnreadableError(f"{stack}: there is no file {_shown(path)}; {names}")
+    raise UnreadableError(
+        f"{stack}: there is no {PROJECT_FILE} in {here} or above; go to the project or name a file"
+    )
+
+
+def _stacks(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("Pulumi.*.yaml") if path.name != PROJECT_FILE]
+
+
+def _stack_folder(project: Path) -> str:
+    """Where the project keeps its stack files, relative to it."""
+    folder = read_yaml(project).get("stackConfigDir")
+    return folder if isinstance(folder, str) else "."

@@ -1,0 +1,139 @@
+"""How `raytpu check` shows what it found: tables in a terminal, columns in a pipe, or JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from infra.cli.check import Report
+from infra.config import DataSpec, Folder, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.tpu.slice import TpuSlice
+
+_PIPE_WIDTH = 1000  # lines in a pipe are never folded
+
+
+def print_text(reports: Sequence[Report]) -> None:
+    """Results to stdout; what could not be read to stderr."""
+    piped = not sys.stdout.isatty()
+    out = Console(width=_PIPE_WIDTH if piped else None, highlight=False)
+    for report in reports:
+        if report.unreadable:
+            _print_line(Console(stderr=True, highlight=False), report.unreadable, "red")
+        for problem in report.problems:
+            _print_line(out, f"{report.file}: {problem}", "red")
+        if report.config:
+            _print_config(out, report.file, report.config, piped=piped)
+
+
+def print_json(reports: Sequence[Report]) -> None:
+    document = {"stacks": [_report_as_json(report) for report in reports]}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def _print_line(console: Console, line: str, style: str) -> None:
+    """One line whatever its length; brackets in it are no markup."""
+    console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _print_table(out: Console, table: Table) -> None:
+    """Rich fills lines up to the width of the table; a pipe has no use for that."""
+    with out.capture() as rendered:
+        out.print(table)
+    lines = [line.rstrip() for line in rendered.get().splitlines()]
+    out.file.write("\n".join(lines) + "\n")
+
+
+def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) -> None:
+    _print_line(out, f"{file}: no faults", "green")
+    for remark in config.remarks:
+        _print_line(out, f"{file}: {remark} (a remark)", "yellow")
+    frame = None if piped else box.SIMPLE
+    if config.slices:
+        slices = Table(box=frame, padding=(0, 2, 0, 0))
+        facts = [_slice_facts(tpu) for tpu in config.slices]
+        slices.add_column("slice", style="dim")
+        for tpu in config.slices:
+            slices.add_column(tpu.name)
+        for label in facts[0]:
+            slices.add_row(label, *(fact[label] for fact in facts))
+        _print_table(out, slices)
+    if config.workloads:
+        workloads = Table(box=frame, padding=(0, 2, 0, 0))
+        for heading in ("workload", "kind", "slice", "mesh", "what it does"):
+            workloads.add_column(heading)
+        for workload in config.workloads:
+            workloads.add_row(*_workload_cells(workload))
+        _print_table(out, workloads)
+
+
+def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
+    times = f"{tpu.count} x " if tpu.count > 1 else ""
+    accelerator, topology, chips = tpu.node_selector.values()
+    pools = len(tpu.pools)
+    return {
+        "machine type": tpu.machine.name,
+        "topology": f"{times}{tpu.topology}",
+        "hosts": f"{times}{tpu.hosts} of {tpu.chips_per_host} chips",
+        "chips": f"{times}{tpu.chips}",
+        "TensorCores": f"{times}{tpu.chips * tpu.generation.cores_per_chip}",
+        "HBM": f"{times}{tpu.hbm_gib} GiB",
+        "node pools": f"{pools} of {tpu.pools[0]} node{'s' if tpu.pools[0] > 1 else ''}",
+        "node labels": f"{accelerator}, {topology}, {chips}",
+        "Ray": f"{tpu.accelerator_type}, {tpu.pod_type}",
+        "Ray workers": str(tpu.workers),
+    }
+
+
+def _workload_cells(workload: Workload) -> tuple[str, str, str, str, str]:
+    if isinstance(workload, DataSpec):
+        what = f"sequences of {workload.sequence_length}, vocabulary of {workload.vocab_size}"
+        return workload.name, workload.kind, "", "", what
+    mesh = f"data {workload.mesh.data} x tensor {workload.mesh.tensor}"
+    if isinstance(workload, TrainSpec):
+        origin, what = workload.data, f"{workload.steps} steps of {workload.global_batch} sequences"
+    else:
+        origin, what = workload.model, f"{workload.max_batch} requests at once"
+        what += ", with an API key" if workload.api_key else ", without an API key"
+    source = origin.path if isinstance(origin, Folder) else origin
+    return workload.name, workload.kind, workload.slice, mesh, f"{what}, from {source}"
+
+
+def _report_as_json(report: Report) -> dict[str, Any]:
+    config = report.config
+    return {
+        "stack": report.file,
+        "exit_code": report.exit_code,
+        "unreadable": report.unreadable,
+        "problems": [vars(problem) for problem in report.problems],
+        "remarks": [vars(remark) for remark in config.remarks] if config else [],
+        "slices": [_slice_as_json(tpu) for tpu in config.slices] if config else [],
+        "workloads": [_workload_as_json(one) for one in config.workloads] if config else [],
+    }
+
+
+def _slice_as_json(tpu: TpuSlice) -> dict[str, Any]:
+    return {
+        **vars(tpu.contract()),
+        "chips": tpu.chips,
+        "hbm_gib": tpu.hbm_gib,
+        "pools": tpu.pools,
+        "node_selector": tpu.node_selector,
+        "chip_request": tpu.chip_request,
+        "ray_labels": tpu.ray_labels,
+        "head_resource": tpu.head_resource,
+        "workers": tpu.workers,
+    }
+
+
+def _workload_as_json(workload: Workload) -> dict[str, Any]:
+    values = workload.model_dump(mode="json", exclude={"api_key"})
+    return (
+        {**values, "api_key": workload.api_key is not None}
+        if isinstance(workload, ServeSpec)
+        else values
+    )
