@@ -14,6 +14,12 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return fs, path
 
 
+def absolute(url: str) -> str:
+    """`url` as any process of any working directory understands it."""
+    fs, path = filesystem(url)
+    return path if isinstance(fs, LocalFileSystem) else url
+
+
 def join(url: str, *parts: str) -> str:
     return "/".join((url.rstrip("/"), *parts))
 

@@ -9,7 +9,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 END_OF_TEXT = "<|endoftext|>"
 """Stands after each document; pads too, as in Qwen."""
-SPECIAL_TOKENS = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")
+END_OF_MESSAGE = "<|im_end|>"
+SPECIAL_TOKENS = (END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE)
 
 # How Qwen 2 and 3 cut text into words, from their tokenizer.json.
 _WORDS = (

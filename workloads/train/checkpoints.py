@@ -1,0 +1,53 @@
+"""Checkpoints of a run: parameters and optimizer by step, on storage that all hosts share."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from workloads.data import storage
+from workloads.train.step import State
+
+
+def latest_step(url: str) -> int:
+    """The newest finished checkpoint's step, or 0 if there is none. Starts no JAX backend."""
+    from orbax.checkpoint import utils
+
+    fs, path = storage.filesystem(url)
+    return max(utils.checkpoint_steps(url), default=0) if fs.exists(path) else 0
+
+
+class Checkpoints:
+    """Saves in the background; every process of the run must make the same calls."""
+
+    def __init__(self, url: str, keep: int) -> None:
+        import orbax.checkpoint as ocp
+        from orbax.checkpoint.checkpoint_managers import LatestN
+
+        self._args = ocp.args
+        self._manager = ocp.CheckpointManager(
+            url, options=ocp.CheckpointManagerOptions(preservation_policy=LatestN(keep))
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:  # after an error the other hosts may be gone, and closing waits for them
+            self._manager.close()
+
+    def wait(self) -> None:
+        """Until all that was saved is on storage."""
+        self._manager.wait_until_finished()
+
+    def save(self, step: int, state: State) -> None:
+        tree: dict[str, Any] = {"params": state.params, "optimizer": state.optimizer}
+        self._manager.save(step, args=self._args.StandardSave(tree))
+
+    def restore(self, step: int, like: State) -> State:
+        """The state of `step`, placed as `like` is: shapes with shardings."""
+        tree: dict[str, Any] = {"params": like.params, "optimizer": like.optimizer}
+        return State(**self._manager.restore(step, args=self._args.StandardRestore(tree)))

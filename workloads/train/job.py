@@ -1,0 +1,82 @@
+"""What a training job is told, and whether it can work: judged before any slice is taken."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from workloads.contract import SliceContract
+from workloads.data import storage
+from workloads.data.corpus import TOKENIZER, Corpus
+from workloads.data.tokenizer import END_OF_MESSAGE, END_OF_TEXT
+from workloads.errors import UserError
+from workloads.model.config import ModelConfig, ModelError
+from workloads.settings import TrainSettings
+from workloads.train.stream import Batches
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, on what, from where and to where."""
+
+    contract: SliceContract
+    settings: TrainSettings
+    corpus: Corpus
+    corpus_url: str
+    output: str
+
+    @property
+    def batches(self) -> Batches:
+        return Batches(self.settings.global_batch, self.contract.workers)
+
+    def url(self, *parts: str) -> str:
+        return storage.join(self.output, *parts)
+
+    def tokenizer_json(self) -> str:
+        return storage.read_text(storage.join(self.corpus_url, TOKENIZER))
+
+    def model_config(self) -> ModelConfig:
+        """Raises ModelError."""
+        vocabulary = Tokenizer.from_str(self.tokenizer_json()).get_vocab()
+        return ModelConfig.of(
+            self.settings.model,
+            vocab_size=self.corpus.vocab_size,
+            max_position_embeddings=self.corpus.sequence_length,
+            eos_token_ids=(vocabulary[END_OF_TEXT], vocabulary[END_OF_MESSAGE]),
+            pad_token_id=vocabulary[END_OF_TEXT],
+        )
+
+    def check(self) -> None:
+        """Raises UserError for everything in which slice, settings and corpus do not fit."""
+        if faults := list(self._faults()):
+            raise UserError(*faults)
+
+    def _faults(self) -> Iterator[str]:
+        settings, contract, mesh = self.settings, self.contract, self.settings.mesh
+        if mesh.devices != contract.chips:
+            yield (
+                f"mesh: data {mesh.data} x tensor {mesh.tensor} is {mesh.devices} chips, but slice "
+                f"{contract.name} has {contract.chips}; make the product {contract.chips}"
+            )
+        if settings.global_batch % contract.chips:
+            lower = settings.global_batch // contract.chips * contract.chips
+            yield (
+                f"global_batch: {settings.global_batch} rows do not divide over {contract.chips} "
+                f"chips; use {lower or contract.chips} or {lower + contract.chips}"
+            )
+        if settings.warmup_steps >= settings.steps:
+            yield (
+                f"warmup_steps: {settings.warmup_steps} leave nothing of {settings.steps} steps; "
+                "use less than steps"
+            )
+        try:
+            config = self.model_config()
+        except ModelError as error:
+            yield from (f"model: {fault}; change the model" for fault in error.faults)
+            return
+        for name in ("attention_heads", "key_value_heads", "intermediate_size", "vocab_size"):
+            if (size := getattr(config, name)) % mesh.tensor:
+                yield (
+                    f"model.{name}: {size} is not a multiple of mesh axis tensor {mesh.tensor}; "
+                    "change one of the two"
+                )

@@ -1,0 +1,210 @@
+"""The training loop: runs on every host of the slice, one process a host.
+
+Every process makes the same calls in the same order, for most of them are collective; only the
+first one speaks and writes.
+"""
+
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import ray.train
+from fsspec.implementations.local import LocalFileSystem
+from jax.sharding import Mesh
+
+from workloads.contract import SliceContract
+from workloads.data import storage
+from workloads.data.corpus import TOKENIZER
+from workloads.errors import UserError
+from workloads.log import say
+from workloads.model import hf, sharding
+from workloads.settings import TrainSettings
+from workloads.train import run
+from workloads.train.checkpoints import Checkpoints, latest_step
+from workloads.train.job import Job
+from workloads.train.run import Result
+from workloads.train.step import State, Trainer, make_trainer
+
+PREFETCH = 4  # batches a host keeps ready: a batch is small, and a step must never wait for one
+EVALUATED = ("tokens", "weight")
+
+
+def train(job: Job) -> Result:
+    """Trains from the latest checkpoint on, evaluates, exports, and writes the result.
+
+    Raises UserError or ModelError, on every host, for what the user has to change.
+    """
+    clock = Clock(job.settings.global_batch * job.corpus.sequence_length)
+    mesh = _mesh(job.contract, job.settings)
+    trainer = make_trainer(job.settings, job.model_config(), mesh)
+    with Checkpoints(job.url(run.CHECKPOINTS), job.settings.keep_checkpoints) as checkpoints:
+        first = latest_step(job.url(run.CHECKPOINTS))
+        state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+        _tell(_start_line(mesh, parameters, first))
+        clock.lap("start")
+        state = _steps(job, trainer, checkpoints, state, first, clock)
+        checkpoints.wait()
+        clock.lap("checkpoint")
+    loss = _evaluate(job, trainer, state)
+    clock.lap("evaluate")
+    _export(job, trainer.model(state))
+    clock.lap("export")
+    result = Result(
+        steps=job.settings.steps,
+        parameters=parameters,
+        held_out_loss=loss,
+        unigram_entropy=job.corpus.unigram_entropy,
+        tokens_per_s=clock.tokens_per_s(),
+        wall_s={phase: round(wall_s, 2) for phase, wall_s in clock.wall_s.items()},
+    )
+    if jax.process_index() == 0:
+        run.finish(job.output, result)
+    return result
+
+
+class Clock:
+    """Where the time goes, phase by phase."""
+
+    def __init__(self, tokens_per_step: int) -> None:
+        self.wall_s: dict[str, float] = defaultdict(float)
+        self._tokens_per_step = tokens_per_step
+        self._rates: list[float] = []
+        self._mark = time.monotonic()
+
+    def lap(self, phase: str) -> float:
+        """Seconds since the last lap, which were spent in `phase`."""
+        now = time.monotonic()
+        wall_s, self._mark = now - self._mark, now
+        self.wall_s[phase] += wall_s
+        return wall_s
+
+    def steps(self, count: int) -> float:
+        """Tokens a second of the `count` steps since the last lap."""
+        # The first step waits for the compiler and for the first rows.
+        compiles = "first step" not in self.wall_s
+        rate = count * self._tokens_per_step / self.lap("first step" if compiles else "train")
+        if not compiles:
+            self._rates.append(rate)
+        return rate
+
+    def tokens_per_s(self) -> float | None:
+        return statistics.median(self._rates) if self._rates else None
+
+
+def _mesh(contract: SliceContract, settings: TrainSettings) -> Mesh:
+    """Raises UserError where JAX does not see what was declared."""
+    seen = {
+        "hosts": (jax.process_count(), contract.workers),
+        "devices": (jax.device_count(), contract.chips),
+        "devices on this host": (jax.local_device_count(), contract.chips_per_host),
+    }
+    if faults := [
+        f"JAX sees {found} {what}, but slice {contract.name} has {declared}; "
+        "check the machine type and topology that were declared"
+        for what, (found, declared) in seen.items()
+        if found != declared
+    ]:
+        raise UserError(*faults)
+    return sharding.make_mesh(settings.mesh)
+
+
+def _start_line(mesh: Mesh, parameters: int, first: int) -> str:
+    return (
+        f"mesh data {mesh.shape[sharding.DATA]} x tensor {mesh.shape[sharding.TENSOR]}: "
+        f"{jax.device_count()} {jax.devices()[0].device_kind} devices on "
+        f"{jax.process_count()} hosts; {parameters:,} parameters; "
+        + (f"resuming after step {first}" if first else "starting from scratch")
+    )
+
+
+def _steps(
+    job: Job, trainer: Trainer, checkpoints: Checkpoints, state: State, first: int, clock: Clock
+) -> State:
+    """Steps first + 1 to the last. Between two pauses the device is never waited for."""
+    settings, told = job.settings, first
+    for step, tokens in _batches(job, trainer, first):
+        state, loss = trainer.train(state, tokens)
+        last = step == settings.steps
+        saves = last or step % settings.checkpoint_every == 0
+        evaluates = not last and step % settings.evaluate_every == 0
+        # The first step is told apart, for it compiles.
+        if not (saves or evaluates or step % settings.log_every == 0 or step == first + 1):
+            continue
+        _progress(trainer, settings, step, float(loss), clock.steps(step - told))
+        told = step
+        if saves:
+            checkpoints.save(step, state)
+            clock.lap("checkpoint")
+        if evaluates:
+            held_out = _evaluate(job, trainer, state)
+            _tell(f"step {step}/{settings.steps}  held-out loss {held_out:.3f}")
+            ray.train.report({"step": step, "held_out_loss": held_out})
+            clock.lap("evaluate")
+    return state
+
+
+def _batches(job: Job, trainer: Trainer, first: int) -> Iterator[tuple[int, jax.Array]]:
+    """The number of each step after `first`, and its tokens: (global_batch, t + 1)."""
+    if first == job.settings.steps:
+        return
+    shard = ray.train.get_dataset_shard("train")
+    rows = shard.iter_jax_batches(batch_size=job.batches.host_batch, prefetch_batches=PREFETCH)
+    for step, batch in enumerate(rows, start=first + 1):
+        if step == first + 1:
+            _check_position(batch["step"], first)
+        # Ray lays batches over a mesh of one axis; ours has two.
+        yield step, jax.device_put(batch["tokens"], trainer.batch)
+
+
+def _check_position(steps: jax.Array, first: int) -> None:
+    """The stream is opened by Ray's controller, the checkpoint by this process: they must agree."""
+    found = int(steps.addressable_shards[0].data[0])
+    if found != first:
+        raise RuntimeError(f"data starts at step {found}, but the checkpoint is of step {first}")
+
+
+def _progress(
+    trainer: Trainer, settings: TrainSettings, step: int, loss: float, tokens_per_s: float
+) -> None:
+    rate = float(trainer.schedule(step))
+    _tell(
+        f"step {step}/{settings.steps}  loss {loss:.3f}  tokens/s {tokens_per_s:.0f}  lr {rate:.2e}"
+    )
+    ray.train.report({"step": step, "loss": loss, "tokens_per_s": tokens_per_s})
+
+
+def _evaluate(job: Job, trainer: Trainer, state: State) -> float:
+    """Nats a token over all held-out rows, each once."""
+    shard = ray.train.get_dataset_shard("held_out")
+    sums = [
+        trainer.evaluate(state, *(jax.device_put(batch[c], trainer.batch) for c in EVALUATED))
+        for batch in shard.iter_jax_batches(
+            batch_size=job.batches.host_batch, prefetch_batches=PREFETCH
+        )
+    ]
+    losses, targets = zip(*sums, strict=True)
+    return float(sum(losses)) / float(sum(targets))
+
+
+def _export(job: Job, model: Any) -> None:
+    """The Hugging Face folder, by way of a local one if the output is in an object store."""
+    fs, target = storage.filesystem(job.url(run.EXPORT))
+    local = isinstance(fs, LocalFileSystem)
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer = Path(scratch, TOKENIZER)
+        tokenizer.write_text(job.tokenizer_json())
+        folder = Path(target) if local else Path(scratch, run.EXPORT)
+        hf.export(model, folder, tokenizer_json=tokenizer)
+        if not local and jax.process_index() == 0:
+            fs.put(f"{folder}/", target, recursive=True)
+
+
+def _tell(line: str) -> None:
+    if jax.process_index() == 0:
+        say(line)

@@ -1,0 +1,177 @@
+"""The training job: `python -m workloads.train.main --slice --settings --corpus --output`.
+
+This is the driver. It refuses what cannot work before it takes the slice, waits for the slice, and
+hands over to the loop that runs on every host.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workloads import entrypoint
+from workloads.contract import SliceContract
+from workloads.data import corpus as corpora
+from workloads.data import storage
+from workloads.errors import UserError
+from workloads.log import say
+from workloads.settings import TrainSettings
+from workloads.train import run
+from workloads.train.job import Job
+from workloads.train.run import Result
+
+SLICE_TIMEOUT_S = 900
+"""A node pool scales up in minutes; a slice that is not there after this will not come."""
+TELL_EVERY_S = 30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0, or 1 after a line for each thing to mend."""
+    parser = argparse.ArgumentParser(prog="workloads.train.main", description=__doc__)
+    parser.add_argument("--slice", required=True, help="SliceContract as JSON")
+    parser.add_argument("--settings", required=True, help="TrainSettings as JSON")
+    parser.add_argument("--corpus", required=True, help="output of the data job")
+    parser.add_argument("--output", required=True, help="folder or URL that all hosts share")
+    parser.add_argument("--slice-timeout-s", type=float, default=SLICE_TIMEOUT_S)
+    arguments = parser.parse_args(argv)
+    return entrypoint.run(lambda: _main(arguments))
+
+
+def _main(arguments: argparse.Namespace) -> None:
+    job = _job(arguments)
+    job.check()
+    if result := run.claim(job.output, job.settings, job.corpus.digest):
+        say(f"this run is finished: {job.url(run.RESULT)}; choose another output to train anew")
+        _tell(result)
+        return
+    entrypoint.connect()
+    _wait_for_slices(job.contract, arguments.slice_timeout_s)
+    _tell(_fit(job))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    """Raises UserError for all that is wrong with the arguments."""
+    faults: list[str] = []
+
+    def read(reader: Callable[[], Any]) -> Any:
+        try:
+            return reader()
+        except UserError as error:
+            faults.extend(error.faults)
+        except ValueError as error:
+            faults.append(f"--slice: {error}; pass what the slice declaration gives")
+        return None
+
+    contract = read(lambda: SliceContract.from_json(arguments.slice))
+    settings = read(lambda: entrypoint.settings(TrainSettings, arguments.settings))
+    corpus = read(lambda: corpora.load(arguments.corpus))
+    if faults:
+        raise UserError(*faults)
+    return Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
+
+
+def _wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
+    """Until the slices are whole and idle. Raises UserError after `timeout_s`.
+
+    JaxTrainer would wait for them for ever, and in silence.
+    """
+    from ray.util.tpu import get_num_ready_tpu_slices
+
+    what = f"{contract.slices} slice(s) {contract.accelerator_type} {contract.topology}"
+    deadline = time.monotonic() + timeout_s
+    tell_at = 0.0
+    while True:
+        ready = get_num_ready_tpu_slices(contract.topology, contract.accelerator_type)
+        if ready >= contract.slices:
+            return
+        now = time.monotonic()
+        if now > deadline:
+            raise UserError(
+                f"slice {contract.name}: {ready} of {what} whole and idle after {timeout_s:.0f} s; "
+                "end what runs on it, or see why its hosts do not come up"
+            )
+        if now > tell_at:
+            say(f"waiting for {what}: {ready} ready (limit {timeout_s:.0f} s)")
+            tell_at = now + TELL_EVERY_S
+        time.sleep(1)
+
+
+def _fit(job: Job) -> Result:
+    from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.v2.jax import JaxTrainer
+
+    contract = job.contract
+    trainer = JaxTrainer(
+        _worker,
+        train_loop_config={"job": job},
+        scaling_config=ScalingConfig(
+            use_tpu=True,
+            num_workers=contract.workers,
+            topology=contract.topology,
+            accelerator_type=contract.accelerator_type,
+            resources_per_worker={"TPU": contract.chips_per_host},
+        ),
+        run_config=RunConfig(
+            name="train",
+            storage_path=job.url("ray"),
+            failure_config=FailureConfig(
+                max_failures=job.settings.max_failures,
+                # An attempt that finds no whole slice ends after a minute.
+                controller_failure_limit=SLICE_TIMEOUT_S // 60,
+            ),
+        ),
+        datasets=_datasets(job),
+        dataset_config=DataConfig(execution_options=_in_order()),
+    )
+    outcome = trainer.fit().return_value
+    if isinstance(outcome, UserError):
+        raise outcome
+    return outcome
+
+
+def _datasets(job: Job) -> dict[str, Callable[[], Any]]:
+    """Functions, which Ray calls anew for each worker group: a restart reads on from its step."""
+    from workloads.train import stream
+    from workloads.train.checkpoints import latest_step
+
+    def training() -> Any:
+        steps = range(latest_step(job.url(run.CHECKPOINTS)), job.settings.steps)
+        return stream.training(job.corpus_url, job.corpus, job.batches, job.settings.seed, steps)
+
+    return {
+        "train": training,
+        "held_out": lambda: stream.held_out(job.corpus_url, job.corpus, job.batches),
+    }
+
+
+def _in_order() -> Any:
+    from ray.data import ExecutionOptions
+
+    return ExecutionOptions(preserve_order=True)
+
+
+def _worker(config: dict[str, Any]) -> Result | UserError:
+    """Runs on every host. A refusal is returned, not raised: trying again would not help."""
+    from workloads.train.loop import train  # JAX would take the driver's TPU
+
+    try:
+        return train(config["job"])
+    except UserError as error:
+        return error
+
+
+def _tell(result: Result) -> None:
+    say(
+        f"held-out loss {result.held_out_loss:.3f} nats a token, against a unigram entropy of "
+        f"{result.unigram_entropy:.3f}"
+    )
+    if result.held_out_loss >= result.unigram_entropy:
+        say("warning: no better than knowing how often each token occurs; train longer")
+    rate = "too short to tell" if result.tokens_per_s is None else f"{result.tokens_per_s:.0f}"
+    phases = ", ".join(f"{phase} {wall_s:.1f} s" for phase, wall_s in result.wall_s.items())
+    say(f"{result.steps} steps; tokens/s {rate}; {phases}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What a run is, on disk: what it was started with (`run.json`) and how it ended (`result.json`).
+
+An output belongs to one run: the same settings and corpus go on with it, or find it finished;
+anything else is refused, for it would mix two models in one folder.
+"""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workloads.data import storage
+from workloads.errors import UserError
+from workloads.settings import TrainSettings
+
+RUN, RESULT = "run.json", "result.json"
+CHECKPOINTS, EXPORT = "checkpoints", "export"
+MAY_CHANGE = frozenset(
+    {"mesh", "evaluate_every", "checkpoint_every", "keep_checkpoints", "log_every", "max_failures"}
+)
+"""Settings that change how a run is carried out, not what it learns."""
+
+
+class Result(BaseModel):
+    """How a finished run ended. Losses and entropies in nats a token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int
+    parameters: int
+    held_out_loss: float
+    unigram_entropy: float
+    tokens_per_s: float | None
+    """Training throughput of all devices: the median of what the log lines say, compilation
+    apart. None if the run was too short to tell."""
+    wall_s: dict[str, float]
+    """By phase, of the process that finished the run."""
+
+
+def claim(output: str, settings: TrainSettings, corpus_digest: str) -> Result | None:
+    """Makes `output` this run's; its result if it is already finished.
+
+    Raises UserError that names every field in which the run there is another one.
+    """
+    ours = _identity(settings, corpus_digest)
+    theirs = _read(storage.join(output, RUN))
+    if theirs is None:
+        storage.write_atomically(storage.join(output, RUN), json.dumps(ours, indent=2))
+        return None
+    if faults := [
+        f"{name} is {ours.get(name)!r}, but the run in {output} has {theirs.get(name)!r}; "
+        "set it back, or choose another output"
+        for name in sorted(ours | theirs)
+        if ours.get(name) != theirs.get(name)
+    ]:
+        raise UserError(*faults)
+    try:
+        raw = _read(storage.join(output, RESULT))
+        return None if raw is None else Result.model_validate(raw)
+    except ValidationError:
+        raise UserError(
+            f"{storage.join(output, RESULT)}: not a result of this version; choose another output"
+        ) from None
+
+
+def finish(output: str, result: Result) -> None:
+    storage.write_atomically(storage.join(output, RESULT), result.model_dump_json(indent=2))
+
+
+def _identity(settings: TrainSettings, corpus_digest: str) -> dict[str, Any]:
+    """Flat, with JSON's types, so that it compares with what was read."""
+    raw = settings.model_dump(mode="json", exclude=set(MAY_CHANGE))
+    model = {f"model.{name}": value for name, value in raw.pop("model").items()}
+    return {"corpus": corpus_digest, **model, **raw}
+
+
+def _read(url: str) -> dict[str, Any] | None:
+    try:
+        raw = json.loads(storage.read_text(url))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raw = None
+    if not isinstance(raw, dict):
+        raise UserError(f"{url}: not a JSON object; choose another output")
+    return raw

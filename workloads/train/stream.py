@@ -1,0 +1,182 @@
+"""The order in which a run sees its corpus, as Ray datasets that iter_jax_batches can consume.
+
+Training reads one endless stream: the corpus again and again, each time in another order that the
+seed and the epoch give. Batches cross from one epoch to the next, so no row is ever left out, and
+any step can be started from without reading the steps before it. Rows are shuffled within parquet
+row groups and the groups among themselves: a global shuffle would need random access to storage.
+
+Ray Data hands blocks to hosts in turn as long as order is preserved and blocks are equally long.
+So a block is the rows of one host for a chunk of steps, and the blocks of one chunk are equal.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from workloads.data import storage
+from workloads.data.corpus import COLUMN, Corpus, Split
+
+ROWS_PER_BLOCK = 1024
+"""About: a block is a task, and a task should outlast its scheduling."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How rows meet steps: each of `hosts` takes its equal part of `global_batch` rows."""
+
+    global_batch: int
+    hosts: int
+
+    @property
+    def host_batch(self) -> int:
+        return self.global_batch // self.hosts
+
+    @property
+    def steps_per_chunk(self) -> int:
+        return max(1, ROWS_PER_BLOCK // self.host_batch)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows [position, position + rows) of the stream, for one host, from step `step` on."""
+
+    step: int
+    position: int
+    rows: int
+
+
+def blocks(batches: Batches, steps: range) -> list[Block]:
+    """Every host's blocks for `steps`, hosts in turn.
+
+    Chunks start at fixed steps, so a run that resumes gets the very batches it would have had.
+    """
+    size, batch = batches.steps_per_chunk, batches.host_batch
+    result = []
+    for start in range(steps.start // size * size, steps.stop, size):
+        stop = min(start + size, steps.stop)
+        begin = max(start, steps.start)
+        for host in range(batches.hosts):
+            chunk = start * batches.global_batch + host * (stop - start) * batch
+            skipped = (begin - start) * batch
+            result.append(Block(begin, chunk + skipped, (stop - begin) * batch))
+    return result
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rows [first, last) of a row group, after the group's own shuffle if there is one."""
+
+    epoch: int
+    file: str
+    group: int
+    first: int
+    last: int
+
+
+class Order:
+    """Where the stream's rows lie: epoch after epoch over the row groups of one split."""
+
+    def __init__(self, split: Split, rows_per_group: int, seed: int | None) -> None:
+        """With `seed` None every epoch has the order of the files."""
+        self._rows = split.rows
+        self._seed = seed
+        self._groups = [
+            (part.file, group, min(rows_per_group, part.rows - group * rows_per_group))
+            for part in split.parts
+            for group in range(-(-part.rows // rows_per_group))
+        ]
+
+    def stretches(self, position: int, rows: int) -> Iterator[Stretch]:
+        """The `rows` rows of the stream from `position` on."""
+        stop = position + rows
+        for epoch in range(position // self._rows, -(-stop // self._rows)):
+            start = epoch * self._rows
+            for file, group, length in self._epoch(epoch):
+                first, last = max(position - start, 0), min(stop - start, length)
+                if first < last:
+                    yield Stretch(epoch, file, group, first, last)
+                start += length
+
+    def _epoch(self, epoch: int) -> list[tuple[str, int, int]]:
+        if self._seed is None:
+            return self._groups
+        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._groups))
+        return [self._groups[i] for i in order]
+
+
+class Reader:
+    """Blocks to rows: runs in Ray Data's tasks."""
+
+    def __init__(self, url: str, corpus: Corpus, split: Split, seed: int | None) -> None:
+        self._url = url
+        self._digest = corpus.digest
+        self._order = Order(split, corpus.rows_per_group, seed)
+        self._seed = seed
+        self._width = corpus.sequence_length + 1
+
+    def rows(self, position: int, rows: int) -> np.ndarray:
+        """(rows, sequence_length + 1) int32."""
+        parts = [self._read(stretch) for stretch in self._order.stretches(position, rows)]
+        return np.concatenate(parts) if parts else np.zeros((0, self._width), np.int32)
+
+    def _read(self, stretch: Stretch) -> np.ndarray:
+        url = storage.join(self._url, stretch.file)
+        rows = _row_group(url, stretch.group, self._digest)
+        if self._seed is None:
+            return rows[stretch.first : stretch.last]
+        key = [self._seed, stretch.epoch, *stretch.file.encode(), stretch.group]
+        order = np.random.default_rng(key).permutation(len(rows))
+        return rows[order[stretch.first : stretch.last]]
+
+
+@lru_cache(maxsize=4)
+def _row_group(url: str, group: int, digest: str) -> np.ndarray:
+    """(rows, tokens) int32. The corpus's digest is part of the key: a file may be written anew."""
+    del digest
+    fs, path = storage.filesystem(url)
+    with fs.open(path, "rb") as file:
+        column = pq.ParquetFile(file).read_row_group(group, columns=[COLUMN]).column(0)
+    rows = column.combine_chunks()
+    return rows.flatten().to_numpy().reshape(len(rows), -1)
+
+
+def training(url: str, corpus: Corpus, batches: Batches, seed: int, steps: range) -> Any:
+    """A Ray dataset of the rows of `steps`: `tokens` and the `step` they are for."""
+    todo = blocks(batches, steps)
+    reader = Reader(url, corpus, corpus.train, seed)
+
+    def read(block: Block) -> dict[str, np.ndarray]:
+        steps = np.arange(block.rows, dtype=np.int32) // batches.host_batch
+        return {"tokens": reader.rows(block.position, block.rows), "step": block.step + steps}
+
+    return _dataset(todo, read)
+
+
+def held_out(url: str, corpus: Corpus, batches: Batches) -> Any:
+    """A Ray dataset of all held-out rows once: `tokens`, and `weight` 1, or 0 for padding."""
+    steps = -(-corpus.held_out.rows // batches.global_batch)
+    reader = Reader(url, corpus, corpus.held_out, None)
+
+    def read(block: Block) -> dict[str, np.ndarray]:
+        real = max(0, min(block.rows, corpus.held_out.rows - block.position))
+        tokens = np.zeros((block.rows, corpus.sequence_length + 1), np.int32)
+        tokens[:real] = reader.rows(block.position, real)
+        return {"tokens": tokens, "weight": (np.arange(block.rows) < real).astype(np.float32)}
+
+    return _dataset(blocks(batches, range(steps)), read)
+
+
+def _dataset(todo: list[Block], read: Callable[[Block], dict[str, np.ndarray]]) -> Any:
+    import ray.data
+
+    def task(batch: Any) -> dict[str, np.ndarray]:
+        (index,) = batch["id"]
+        return read(todo[index])
+
+    ray.data.DataContext.get_current().enable_progress_bars = False  # ours are the log lines
+    count = len(todo)
+    return ray.data.range(count, override_num_blocks=count).map_batches(task, batch_size=None)
