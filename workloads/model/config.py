@@ -5,8 +5,10 @@ architecture, scaled rotary positions, a sliding window, biases, quantised weigh
 name instead of being served wrongly. Imports no JAX, so drivers may read a configuration.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 from workloads.settings import ModelSettings
@@ -105,7 +107,7 @@ class ModelConfig:
             max_position_embeddings=number["max_position_embeddings"],
             tie_word_embeddings=raw.get("tie_word_embeddings", False),
             bos_token_id=raw.get("bos_token_id"),
-            eos_token_ids=token_ids(raw.get("eos_token_id")),
+            eos_token_ids=_token_ids(raw.get("eos_token_id")),
             pad_token_id=raw.get("pad_token_id"),
         )
 
@@ -164,7 +166,31 @@ class ModelConfig:
                 yield f"{name} token {token} is outside the vocabulary of {self.vocab_size}"
 
 
-def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
+def read_config(folder: Path) -> ModelConfig:
+    """The model in `folder`, without its weights. Raises ModelError that lists every obstacle."""
+    config_path, generation_path = folder / "config.json", folder / "generation_config.json"
+    config = ModelConfig.from_hf(read_json(config_path), where=str(config_path))
+    if not generation_path.exists():
+        return config
+    # Instruction-tuned checkpoints end a turn with more tokens than config.json names.
+    ends = _token_ids(read_json(generation_path).get("eos_token_id"))
+    return replace(config, eos_token_ids=ends) if ends else config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`. Raises ModelError if there is none."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ModelError(str(path), ["no such file; a Hugging Face folder has one"]) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(str(path), [f"cannot be read as JSON ({error})"]) from None
+    if not isinstance(content, dict):
+        raise ModelError(str(path), ["is not a JSON object"])
+    return content
+
+
+def _token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     """Hugging Face writes one token id as a number and several as a list."""
     if value is None:
         return ()

@@ -11,7 +11,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from workloads.model import sharding
-from workloads.model.config import ModelConfig, ModelError, token_ids
+from workloads.model.config import ModelConfig, ModelError, read_config, read_json
 from workloads.model.qwen3 import Qwen3
 
 WEIGHTS = "model.safetensors"
@@ -83,17 +82,6 @@ def export(
         (fresh / WEIGHTS).chmod((fresh / "config.json").stat().st_mode)
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The model in `folder`, without its weights. Raises ModelError that lists every obstacle."""
-    config_path, generation_path = folder / "config.json", folder / "generation_config.json"
-    config = ModelConfig.from_hf(_read_json(config_path), where=str(config_path))
-    if not generation_path.exists():
-        return config
-    # Instruction-tuned checkpoints end a turn with more tokens than config.json names.
-    ends = token_ids(_read_json(generation_path).get("eos_token_id"))
-    return replace(config, eos_token_ids=ends) if ends else config
-
-
 def load(folder: Path, mesh: Mesh, *, dtype: DTypeLike) -> Qwen3:
     """The model in `folder`, its parameters and activations in `dtype`, cut over `mesh`.
 
@@ -132,7 +120,7 @@ def _read(
 def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Every tensor of the checkpoint, by name, unread. Raises ModelError."""
     index = folder / INDEX
-    names = sorted(set(_read_json(index)["weight_map"].values())) if index.exists() else [WEIGHTS]
+    names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else [WEIGHTS]
     tensors, faults = {}, []
     for name in names:
         try:
@@ -194,18 +182,6 @@ def _documents(config: ModelConfig, tokenizer: Tokenizer, dtype: str) -> dict[st
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
     }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ModelError(str(path), ["no such file; a Hugging Face folder has one"]) from None
-    except (OSError, ValueError) as error:
-        raise ModelError(str(path), [f"cannot be read as JSON ({error})"]) from None
-    if not isinstance(content, dict):
-        raise ModelError(str(path), ["is not a JSON object"])
-    return content
 
 
 @contextlib.contextmanager

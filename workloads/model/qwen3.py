@@ -152,6 +152,7 @@ class Qwen3(nnx.Module):
         `segments_bt` numbers the documents packed into a row: a token then sees only its own.
         Positions need no restart, for rotary attention depends on distance alone.
         """
+        tokens_bt = jnp.asarray(tokens_bt)
         mask = _causal(tokens_bt.shape[1])
         if segments_bt is not None:
             mask = mask & (segments_bt[:, :, None] == segments_bt[:, None, :])
@@ -166,6 +167,7 @@ class Qwen3(nnx.Module):
         Rows are padded on the right; what the padding wrote lies behind each row's length, where
         decoding overwrites it before it is ever attended to.
         """
+        tokens_bt = jnp.asarray(tokens_bt)
         mask, positions = _causal(tokens_bt.shape[1]), _positions(tokens_bt)
         x, keys, values = self.embed_tokens(tokens_bt), [], []
         for layer in self.layers:
@@ -180,6 +182,7 @@ class Qwen3(nnx.Module):
         self, tokens_b: Integers, positions_b: Integers, cache: KeyValues
     ) -> tuple[jax.Array, KeyValues]:
         """Logits (b,v) after one more token a row, and the cache with that token in it."""
+        tokens_b, positions_b = jnp.asarray(tokens_b), jnp.asarray(positions_b)
         rows = jnp.arange(tokens_b.shape[0])
         mask = (jnp.arange(cache.keys.shape[2]) <= positions_b[:, None])[:, None]
         x = self._pin(self.embed_tokens(tokens_b[:, None]), DATA)
@@ -242,7 +245,7 @@ def _norm(width: int, config: ModelConfig, dtype: DTypeLike, rngs: nnx.Rngs) -> 
     return nnx.RMSNorm(width, epsilon=config.rms_norm_epsilon, dtype=dtype, rngs=rngs)
 
 
-def _positions(tokens_bt: Integers) -> jax.Array:
+def _positions(tokens_bt: jax.Array) -> jax.Array:
     return jnp.broadcast_to(jnp.arange(tokens_bt.shape[1]), tokens_bt.shape)
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from workloads.model import hf, sharding
-from workloads.model.config import ModelConfig, ModelError
+from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.model.qwen3 import Qwen3
 from workloads.settings import MeshSettings
 
@@ -193,9 +193,9 @@ def test_a_tied_head_that_was_stored_again_does_no_harm(folder, mesh):
 def test_generation_config_may_name_more_ends_than_config(folder):
     edit(folder / "config.json", eos_token_id=2)
     edit(folder / "generation_config.json", eos_token_id=[2, 0, 1])
-    assert hf.read_config(folder).eos_token_ids == (2, 0, 1)
+    assert read_config(folder).eos_token_ids == (2, 0, 1)
     (folder / "generation_config.json").unlink()
-    assert hf.read_config(folder).eos_token_ids == (2,)
+    assert read_config(folder).eos_token_ids == (2,)
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def test_a_config_that_would_be_computed_wrongly_is_refused(folder, changes, tol
     path = folder / "config.json"
     edit(path, **changes)
     with pytest.raises(ModelError) as caught:
-        hf.read_config(folder)
+        read_config(folder)
     assert str(caught.value) == f"{path}: {told}"
 
 
 def test_all_faults_of_a_config_are_told_at_once(folder):
     edit(folder / "config.json", model_type="gemma", attention_bias=True, head_dim=None)
     with pytest.raises(ModelError) as caught:
-        hf.read_config(folder)
+        read_config(folder)
     assert len(caught.value.faults) == 3
 
 
@@ -256,9 +256,9 @@ def test_a_folder_without_a_model_says_what_is_missing(tmp_path, mesh):
 def test_rotary_base_is_read_from_old_and_new_configs(folder):
     path = folder / "config.json"
     edit(path, rope_theta=5000.0)
-    assert hf.read_config(folder).rope_theta == 5000.0
+    assert read_config(folder).rope_theta == 5000.0
     edit(path, rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 7000.0})
-    assert hf.read_config(folder).rope_theta == 7000.0
+    assert read_config(folder).rope_theta == 7000.0
 
 
 @given(
