@@ -11,8 +11,6 @@ def quote(value: object) -> str:
 
     A mapping or list is only called so, since it may hold what must not be shown.
     """
-    if value is None:
-        return "nothing"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -35,8 +33,9 @@ class Problem:
 
     @classmethod
     def of(cls, where: str, value: object, what: str, fix: str) -> "Problem":
-        """A fault that begins with the value at fault."""
-        return cls(where, f"{quote(value)} {what}", fix)
+        """A fault that begins with the value at fault, of which nothing else is said if empty."""
+        empty = value is None or value == ""
+        return cls(where, "is empty" if empty else f"{quote(value)} {what}", fix)
 
 
 class ConfigError(Exception):
@@ -49,3 +48,7 @@ class ConfigError(Exception):
 
 class LocalError(Exception):
     """The local stack could not do what was asked. One line that ends with the way out."""
+
+    # Pulumi shows what a dynamic provider raises as Python formats it, with the module before the
+    # name unless it is this one.
+    __module__ = "builtins"

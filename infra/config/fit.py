@@ -23,6 +23,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
             yield from _copies(f"{where}.mesh.data", trainer.mesh, tpu, scope)
             yield from _batch(f"{where}.global_batch", trainer, tpu, scope)
     for where, server in entries.served.items():
+        yield from _rows(f"{where}.max_batch", server, scope)
         if trained := entries.model_of(server):
             yield from _tensor(f"{where}.mesh.tensor", server.mesh, trained, entries)
         if tpu := entries.slice_of(server):
@@ -89,6 +90,18 @@ def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Ite
             server.slice,
             f"has {tpu.hosts} hosts, and a replica is served by one host",
             f"use a slice of one host, such as {tpu.machine.host_topology} on {tpu.machine.name}",
+        )
+
+
+def _rows(where: str, server: ServeSpec, scope: Scope) -> Iterator[Problem]:
+    """The data axis cuts the requests that are decoded together."""
+    if server.max_batch % server.mesh.data:
+        data = scope.quote(server.mesh.data)
+        yield scope.problem(
+            where,
+            server.max_batch,
+            f"is no multiple of mesh axis data, which is {data}",
+            f"use a multiple of {data}",
         )
 
 

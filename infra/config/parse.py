@@ -96,7 +96,7 @@ def parse(model: type[Model], raw: Any, where: str, scope: Scope, noun: str) -> 
 
 def unknown_key(where: str, key: object, known: Collection[str]) -> Problem:
     close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
-    fix = f"did you mean {close[0]}?" if close else f"remove it; the keys are {', '.join(known)}"
+    fix = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(known)}"
     return Problem(where, "there is no such key", fix)
 
 

@@ -47,13 +47,21 @@ class TpuSlice:
     def resolve(cls, spec: SliceSpec, where: str = "slice") -> "TpuSlice":
         """Raises ConfigError for a machine type or topology that is not offered, with the reason.
 
+        A topology is judged by its machine type; without one, only whether it is one at all.
+
         Args:
             spec: The declaration.
             where: Its place in the user's file, with which messages begin.
         """
         name = spec.machine_type.strip().lower()
         if name not in MACHINES:
-            raise ConfigError([_unknown_machine(spec.machine_type, f"{where}.machine_type")])
+            faults = [_unknown_machine(spec.machine_type, f"{where}.machine_type")]
+            if not topologies.well_formed(spec.topology):
+                fix = "write one such as 4x4 or 2x2x2"
+                faults.append(
+                    Problem.of(f"{where}.topology", spec.topology, "is not a topology", fix)
+                )
+            raise ConfigError(faults)
         machine = MACHINES[name]
         topology = topologies.match(machine, spec.topology)
         if topology is None:
@@ -178,5 +186,12 @@ def _unknown_machine(text: str, where: str) -> Problem:
     offered = [machine for machine in close if machine in MACHINES]
     if offered:
         return Problem.of(where, text, "is no TPU machine type", f"did you mean {offered[0]}?")
-    known = ", ".join(MACHINES)
-    return Problem.of(where, text, "is no TPU machine type", f"use one of {known}")
+    known = [machine.name for machine in MACHINES.values() if name in _names(machine)] or MACHINES
+    return Problem.of(where, text, "is no TPU machine type", f"use one of {', '.join(known)}")
+
+
+def _names(machine: Machine) -> tuple[str, ...]:
+    """Names of the machine's generation that are taken for a machine type."""
+    generation = GENERATIONS[machine.generation]
+    version = generation.ray_version
+    return generation.name, generation.gke_accelerator, version, f"tpu-{version}"

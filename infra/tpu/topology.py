@@ -56,6 +56,11 @@ def made_by_gke(generation: Generation, topology: str) -> bool:
     return topology in GKE_SMALL_3D or custom
 
 
+def well_formed(text: str) -> bool:
+    """Whether the text is a topology of any kind, real or not."""
+    return _FORM.fullmatch(text.strip().lower()) is not None
+
+
 def match(machine: Machine, text: str) -> str | None:
     """The legal topology of the machine type that the text names, if it names one.
 
@@ -68,7 +73,7 @@ def match(machine: Machine, text: str) -> str | None:
 def refusal(machine: Machine, text: str) -> tuple[str, str]:
     """What is wrong with a topology that does not match, and the way out."""
     topology = text.strip().lower()
-    if not _FORM.fullmatch(topology):
+    if not well_formed(text):
         return "is not a topology", _rewritten(machine, text) or _legal(machine, None)
     generation = GENERATIONS[machine.generation]
     if made_by_gke(generation, topology) and topology not in generation.ray_topologies:

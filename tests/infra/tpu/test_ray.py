@@ -97,7 +97,7 @@ def test_ray_gives_a_slice_the_same_names(machine, topology, monkeypatch):
         monkeypatch.setenv(key, value)
     manager = ray_tpu.TPUAcceleratorManager
     assert manager.get_current_node_accelerator_type() == tpu.accelerator_type
-    assert tpu.head_resource in manager.get_current_node_additional_resources()
+    assert tpu.head_resource in (manager.get_current_node_additional_resources() or {})
     labels = manager.get_current_node_accelerator_labels()
     ours = dict(tpu.ray_labels)
     assert ours.pop("ray.io/accelerator-type") == tpu.accelerator_type
@@ -125,7 +125,8 @@ def test_ray_is_wrong_by_itself_only_about_2x4_of_two_vms():
     wrong = [
         (machine, topology)
         for machine, topology in (param.values for param in LEGAL)
-        if resolve(machine, topology).ray_chips_per_host != resolve(machine, topology).chips_per_host
+        if resolve(machine, topology).ray_chips_per_host
+        != resolve(machine, topology).chips_per_host
     ]
     assert wrong == [("ct5lp-hightpu-4t", "2x4"), ("ct6e-standard-4t", "2x4")]
 

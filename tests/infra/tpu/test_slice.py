@@ -1,4 +1,4 @@
-"""What each slice resolves to, against a table written by hand from Google's and Ray's documents."""
+"""What each slice resolves to, against a hand-written table from Google's documents and Ray's."""
 
 import pytest
 from hypothesis import given
@@ -89,9 +89,10 @@ def test_the_table_covers_every_machine_type():
 
 
 def test_case_and_outer_spaces_of_a_declaration_do_not_matter():
-    assert resolve(" CT6E-standard-4t ", " 4X4 ").contract() == resolve(
-        "ct6e-standard-4t", "4x4"
-    ).contract()
+    assert (
+        resolve(" CT6E-standard-4t ", " 4X4 ").contract()
+        == resolve("ct6e-standard-4t", "4x4").contract()
+    )
 
 
 def test_a_multi_host_slice_is_a_pool_of_its_own_and_single_hosts_share_one():
