@@ -1,0 +1,1 @@
+"""The local stack: real Ray on this machine, one raylet a simulated TPU host."""

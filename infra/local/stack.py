@@ -1,0 +1,186 @@
+"""The local stack as one component: a Ray cluster of simulated slices, and the workloads on it."""
+
+import hashlib
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import pulumi
+
+from infra.config import DataSpec, Folder, LocalCluster, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.local import ray_node
+from infra.local.cluster import RayHead, SimulatedSlice, WorkspaceResource
+from infra.local.jobs import RayJob
+from infra.local.provider import COMPONENT
+from infra.local.serving import ServeApplications
+from infra.local.workspace import Workspace
+from infra.tpu.slice import TpuSlice
+
+HEAD_CPUS = 4
+"""Ray's CPU slots of the head: a job's driver, data tasks, Serve's controller and proxy."""
+
+_WORKLOADS = Path(__file__).parents[2] / "workloads"
+
+
+class LocalStack(pulumi.ComponentResource):
+    """`config` on real Ray processes of this machine; each part waits for what it needs."""
+
+    urls: pulumi.Output[dict[str, str]]
+    """Base address of each served model, for an OpenAI client."""
+    results: dict[str, pulumi.Output[dict[str, Any]]]
+    """What each job reported at its end: its plain figures, without lists and parts."""
+
+    def __init__(
+        self, name: str, config: StackConfig, root: Path, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(COMPONENT, name, None, opts)
+        self._name = name
+        self._config = config
+        self._root = root
+        self._storage = root / config.storage
+        self._workspace = Workspace(str(root), config.stack, str(self._storage))
+        self._head = self._start_head(config.cluster)
+        self._slices = {tpu.name: self._start_slices(tpu) for tpu in config.slices}
+        self._jobs = self._run_jobs()
+        self.results = {name: job.result.apply(_figures) for name, job in self._jobs.items()}
+        self.dashboard_url = self._head.dashboard_url
+        self.urls = self._serve()
+        self.register_outputs({"urls": self.urls, "dashboard_url": self.dashboard_url})
+
+    def _start_head(self, cluster: LocalCluster) -> RayHead:
+        workspace = WorkspaceResource(f"{self._name}-workspace", self._workspace, self._child())
+        return RayHead(
+            f"{self._name}-head",
+            workspace=self._workspace,
+            cpus=HEAD_CPUS,
+            dashboard_port=cluster.dashboard_port,
+            opts=self._child(workspace),
+        )
+
+    def _start_slices(self, tpu: TpuSlice) -> list[SimulatedSlice]:
+        contract = tpu.contract()
+        slices: list[SimulatedSlice] = []
+        for copy in range(tpu.count):
+            name = f"{tpu.name}-{copy}"  # as the webhook names it: group and replica
+            hosts = [ray_node.host_environment(contract, i, name) for i in range(tpu.hosts)]
+            slices.append(
+                SimulatedSlice(
+                    f"{self._name}-{name}",
+                    workspace=self._workspace,
+                    head=self._head,
+                    slice_name=name,
+                    chips_per_host=tpu.chips_per_host,
+                    hosts=hosts,
+                    opts=self._child(self._head),
+                )
+            )
+        return slices
+
+    def _run_jobs(self) -> dict[str, RayJob]:
+        """Data first, then training: each waits for what it reads."""
+        jobs: dict[str, RayJob] = {}
+        for kind in (DataSpec, TrainSpec):
+            for workload in self._config.workloads:
+                if isinstance(workload, kind):
+                    jobs[workload.name] = self._job(workload, jobs)
+        return jobs
+
+    def _job(self, workload: DataSpec | TrainSpec, earlier: dict[str, RayJob]) -> RayJob:
+        output = self._storage / workload.name
+        arguments = ["--settings", workload.settings().model_dump_json(), "--output", str(output)]
+        # All of the cluster first: what starts beside work on few cores runs into Ray's limits.
+        needs: list[pulumi.Resource] = [s for copies in self._slices.values() for s in copies]
+        version = code_digest(workload)
+        if isinstance(workload, TrainSpec):
+            contract = self._config.slice(workload.slice).contract()
+            corpus = self._origin(workload.data, "")
+            arguments += ["--slice", contract.to_json(), "--corpus", corpus]
+            if not isinstance(workload.data, Folder):
+                needs.append(earlier[workload.data])
+                version = _versioned(version, earlier[workload.data])
+        module = f"workloads.{workload.kind}.main"
+        return RayJob(
+            f"{self._name}-{workload.name}",
+            job=workload.name,
+            dashboard_url=self._head.dashboard_url,
+            entrypoint=shlex.join([sys.executable, "-m", module, *arguments]),
+            version=version,
+            result_file=str(output / RESULT_FILES[workload.kind]),
+            opts=self._child(self._head, *needs),
+        )
+
+    def _serve(self) -> pulumi.Output[dict[str, str]]:
+        served = [w for w in self._config.workloads if isinstance(w, ServeSpec)]
+        if not served:
+            return pulumi.Output.from_input({})
+        needs = [slice_ for w in served for slice_ in self._slices[w.slice]]
+        trained = [self._jobs[w.model] for w in served if not isinstance(w.model, Folder)]
+        keys = {w.name: w.api_key.get_secret_value() for w in served if w.api_key}
+        applications = ServeApplications(
+            f"{self._name}-serve",
+            dashboard_url=self._head.dashboard_url,
+            applications=[self._application(w, alone=len(served) == 1) for w in served],
+            api_keys={name: pulumi.Output.secret(key) for name, key in keys.items()},
+            key_folder=str(self._workspace.folder / "keys"),
+            version=_versioned(code_digest(served[0]), *trained),
+            port=self._config.cluster.serve_port,
+            opts=self._child(self._head, *needs, *trained),
+        )
+        return applications.urls
+
+    def _application(self, workload: ServeSpec, *, alone: bool) -> dict[str, Any]:
+        tpu = self._config.slice(workload.slice)
+        return {
+            "name": workload.name,
+            "route_prefix": "/" if alone else f"/{workload.name}",
+            "import_path": "workloads.serve.app:build",
+            "args": {
+                "slice": asdict(tpu.contract()),
+                "settings": workload.settings().model_dump(mode="json"),
+                "model": self._origin(workload.model, "export"),
+                "model_name": workload.name,
+                "replicas": tpu.count,
+            },
+        }
+
+    def _origin(self, origin: str | Folder, part: str) -> str:
+        """Where a workload's output, or a folder of the user's, lies."""
+        if not isinstance(origin, Folder):
+            return str(self._storage / origin / part)
+        return origin.path if "://" in origin.path else str(self._root / origin.path)
+
+    def _child(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
+
+
+RESULT_FILES = {"data": "corpus.json", "train": "result.json"}
+"""The last file that a job writes: it is there when the job's output is whole."""
+
+
+def code_digest(workload: Workload) -> str:
+    """Of the code that a workload of this kind runs: that of other kinds may change freely."""
+    kinds = {kind.model_fields["kind"].annotation for kind in get_args(Workload)}
+    others = {get_args(kind)[0] for kind in kinds} - {workload.kind}
+    digest = hashlib.sha256()
+    for path in sorted(_WORKLOADS.rglob("*.py")):
+        parts = path.relative_to(_WORKLOADS).parts
+        if parts[0] not in others:
+            digest.update(f"{parts}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _figures(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if not isinstance(value, dict | list)}
+
+
+def _versioned(code: str, *earlier: RayJob) -> pulumi.Output[str]:
+    """Changes when the code does, or what an earlier job made."""
+    results = pulumi.Output.all(*(job.result for job in earlier))
+    return results.apply(
+        lambda made: hashlib.sha256(json.dumps([code, made], sort_keys=True).encode()).hexdigest()[
+            :12
+        ]
+    )
