@@ -17,6 +17,9 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
 from infra.errors import LocalError
 
+INTERRUPT_VARIABLE = "RAYTPU_INTERRUPT_FILE"
+"""Set by tools/run: a path that exists as soon as the user has interrupted the run."""
+
 _WATCH_S = 1.0
 
 
@@ -33,8 +36,13 @@ def report(urn: str, line: str) -> None:
 
 
 def check_cancelled() -> None:
-    """Raises LocalError once the user has pressed Ctrl-C: the provider's main thread has ended."""
-    if not threading.main_thread().is_alive():
+    """Raises LocalError once the user has pressed Ctrl-C.
+
+    The engine then waits for each resource in the making and tells the provider nothing. tools/run
+    makes a file of the keypress; without it, a signal to the whole group ends the main thread.
+    """
+    file = os.environ.get(INTERRUPT_VARIABLE)
+    if (file and Path(file).exists()) or not threading.main_thread().is_alive():
         raise LocalError("interrupted; run `up` again to go on, or `destroy` to end all")
 
 

@@ -1,0 +1,41 @@
+# Each target is one or two commands that you can type yourself. `make help` lists them.
+STACK ?= local
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV := $(shell command -v uv || echo .tools/uv/bin/uv)
+UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
+PULUMI := tools/run pulumi
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help setup environment up down check test bench clean
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+setup: environment ## the Python environment and the Pulumi CLI
+	tools/run python tools/pulumi/build.py
+
+environment: $(UV)
+	$(UV) sync --locked --quiet --python $(PYTHON)
+
+.tools/uv/bin/uv:
+	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv==$(UV_VERSION)
+
+up: setup ## bring a stack up: train on a slice, serve what was trained (STACK=local)
+	tools/run python tools/pulumi/heal.py $(STACK)
+	$(PULUMI) stack select --create --stack $(STACK)
+	$(PULUMI) up --stack $(STACK) --yes --skip-preview --refresh
+
+down: setup ## end all that `make up` started; data and models stay in .raytpu/STACK/storage
+	tools/run python tools/pulumi/heal.py $(STACK)
+	$(PULUMI) destroy --stack $(STACK) --yes --skip-preview
+
+check: environment ## lint and types
+	tools/run ruff check && tools/run ruff format --check && tools/run pyright
+
+test: setup ## every test, the local stack's whole way among them
+	tools/run pytest
+
+bench: setup ## times and throughput, as a table and as .bench/*.json
+	tools/run python tools/bench/local.py
+
+clean: ## remove environment, tools and state; not while a stack is up
+	rm -rf .venv .tools .raytpu .bench
