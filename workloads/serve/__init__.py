@@ -1,0 +1,1 @@
+"""An OpenAI-compatible endpoint on Ray Serve, with its own engine for one slice."""
