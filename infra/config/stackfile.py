@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from infra.config.load import PREFIX
-from infra.config.parse import is_mapping
+from infra.config.parse import is_list, is_mapping
 
 _INT_RANGE = range(-(2**63), 2**63)  # yaml.v3 reads what is far outside of it as a float
+_MOST_VALUES = 100_000
 _GO_WRITES_EXPONENT = 1e21  # Go's JSON writes smaller whole floats as integers
 
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -25,6 +26,10 @@ _PREFIXED = re.compile(r"[-+]?0(b[01_]+|o[0-7_]+|x[0-9a-fA-F_]+)")
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
+
+
+_TAG = "tag:yaml.org,2002:"
+_MERGE = _TAG + "merge"
 
 
 class UnreadableError(Exception):
@@ -40,10 +45,12 @@ def read(path: Path) -> dict[str, str]:
     if not is_mapping(config):
         raise UnreadableError(f"{path}: there is no mapping under `config:`; write one")
     try:
+        if _size(config, {}) > _MOST_VALUES:
+            raise UnreadableError(f"{path}: its anchors make too many values; use fewer")
         return {_full_key(key): _text(value) for key, value in config.items()}
     except TypeError:
         raise UnreadableError(f"{path}: a value is no plain data; remove its YAML tag") from None
-    except ValueError:
+    except RecursionError:
         raise UnreadableError(f"{path}: a value contains itself; write it out") from None
 
 
@@ -71,6 +78,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not is_mapping(content):
         raise UnreadableError(f"{path}: it is no mapping; begin with `config:`")
     return content
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are once all anchors are written out."""
+    if not is_mapping(value) and not is_list(value):
+        return 1
+    if id(value) not in known:
+        parts = value.values() if is_mapping(value) else value
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
 
 
 def _full_key(key: str) -> str:
@@ -110,7 +127,9 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "merge":
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key is no text", problem_mark=key.start_mark)
+            if key.tag == _MERGE:
                 continue
             if key.value in seen:
                 problem = f"key {key.value!r} is given twice"
@@ -119,8 +138,23 @@ class _Loader(yaml.SafeLoader):
             key.tag = _TAG + "str"
         return node
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replaces `<<` by what it names: own keys win, and of several sources the first.
 
-_TAG = "tag:yaml.org,2002:"
+        PyYAML's own (6.0.4) lets the innermost of chained merges win.
+        """
+        pairs: dict[str, tuple[Any, Any]] = {}
+        for source in [value for key, value in node.value if key.tag == _MERGE]:
+            for mapping in source.value if isinstance(source, yaml.SequenceNode) else [source]:
+                if not isinstance(mapping, yaml.MappingNode):
+                    problem = "`<<` names no mapping"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=mapping.start_mark)
+                self.flatten_mapping(mapping)
+                pairs = {**{key.value: (key, value) for key, value in mapping.value}, **pairs}
+        own = {key.value: (key, value) for key, value in node.value if key.tag != _MERGE}
+        node.value = [*{**pairs, **own}.values()]
+
+
 for _tag, _form, _first in (
     ("null", _NULL, ["~", "n", "N", ""]),
     ("bool", _BOOL, list("tTfF")),

@@ -38,15 +38,18 @@ SOUND: dict[str, Any] = {
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The sound stack with values put in by path, e.g. `slices__0__topology="4x8"`."""
-    stack = copy.deepcopy(SOUND)
+    """The sound stack with values put in by path, e.g. `slices__0__topology="4x8"`.
+
+    The index after a list's last one appends.
+    """
+    stack: Any = copy.deepcopy(SOUND)
     for path, value in changes.items():
-        *steps, last = (int(step) if step.isdigit() else step for step in path.split("__"))
-        target: Any = stack
+        *steps, last = path.split("__")
+        target = stack
         for step in steps:
-            target = target[step]
-        if isinstance(target, list) and last == len(target):
-            target.append(value)
+            target = target[int(step) if isinstance(target, list) else step]
+        if isinstance(target, list):
+            target[int(last) : int(last) + 1] = [value]
         else:
             target[last] = value
     return stack

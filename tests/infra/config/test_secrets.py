@@ -33,8 +33,10 @@ def test_the_engine_hands_on_the_decrypted_key():
 @pytest.mark.parametrize("key", ["sk-clear", 12345678])
 def test_a_key_in_clear_text_is_refused_on_both_ways_and_not_shown(how, key):
     assert faults(changed(workloads__2__api_key=key), **how) == [
-        "raytpu:workloads[2].api_key: is in clear text, for all who can read the file; "
-        "encrypt it: pulumi config set --secret --path 'raytpu:workloads[2].api_key'"
+        (
+            "raytpu:workloads[2].api_key: is in clear text, for all who can read the file; "
+            "encrypt it: pulumi config set --secret --path 'raytpu:workloads[2].api_key'"
+        )
     ]
 
 
@@ -51,10 +53,12 @@ def test_a_key_in_clear_text_is_refused_on_both_ways_and_not_shown(how, key):
 )
 def test_a_secret_outside_of_the_workloads_is_refused_alike_on_both_ways(path, where):
     expected = [
-        f"{where}: is encrypted, and only the api_key of a serve workload may be; "
-        "write it in clear text"
+        (
+            f"{where}: is encrypted, and only the api_key of a serve workload may be; "
+            "write it in clear text"
+        )
     ]
-    on_disk = [line for line in faults(changed(**{path: SEALED}), encrypted=True)]
+    on_disk = list(faults(changed(**{path: SEALED}), encrypted=True))
     engine = faults(changed(**{path: "opened"}), secret_keys=[where])
     assert [line for line in on_disk if line.startswith(where)] == expected
     assert [line for line in engine if line.startswith(where)] == expected
@@ -66,7 +70,7 @@ def test_a_secret_outside_of_the_workloads_is_refused_alike_on_both_ways(path, w
 def test_another_secret_in_the_workloads_is_refused_by_its_place(path):
     where = "raytpu:" + path.replace("__", "[", 1).replace("__", "].")
     where += "" if "." in where else "]"
-    lines = [line for line in faults(changed(**{path: SEALED}), encrypted=True)]
+    lines = list(faults(changed(**{path: SEALED}), encrypted=True))
     assert f"{where}: is encrypted, and only the api_key" in lines[0]
     assert sum(line.startswith(where) for line in lines) == 1
 
@@ -101,8 +105,18 @@ _WORKLOAD_PATHS = st.sampled_from(
     + ["workloads", "workloads__1__mesh__data", "workloads__2__api_key", "workloads__1__dtype"]
 )
 _ELSEWHERE = st.sampled_from(
-    ["environment", "cluster", "cluster__mode", "slices", "slices__0", "slices__1__topology"]
-    + ["slices__0__machine_type", "slices__0__name", "slices__2", "slices__0__count"]
+    [
+        "environment",
+        "cluster",
+        "cluster__mode",
+        "slices",
+        "slices__0",
+        "slices__1__topology",
+        "slices__0__machine_type",
+        "slices__0__name",
+        "slices__2",
+        "slices__0__count",
+    ]
 )
 _WRAP = st.sampled_from(
     [
