@@ -1,5 +1,7 @@
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -10,3 +12,16 @@ from tests.tools.project import REPOSITORY
 def pulumi_cli() -> None:
     """There is a CLI: the user's own or a built one (quick when it is there)."""
     subprocess.run([sys.executable, REPOSITORY / "tools/pulumi/build.py"], check=True)
+
+
+@pytest.fixture
+def eventually():
+    """Waits until a condition holds, and says which one did not."""
+
+    def wait(condition: Callable[[], object], limit_s: float = 60) -> None:
+        deadline_s = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline_s, f"{condition} did not hold within {limit_s} s"
+            time.sleep(0.05)
+
+    return wait

@@ -36,7 +36,7 @@ HOST = """\
 here=$(cd "$(dirname "$0")" && pwd -P)
 root=$(cd "$here/../../.." && pwd -P)
 exec "$root/.venv/bin/python" "$root/tools/pulumi/language_host.py" \\
-    --executor "$here/pulumi-language-python-exec" "$@"
+    --executor "$here/pulumi-language-python-exec" --parent "$PPID" "$@"
 """
 OLDEST_CLI = (3, 220)
 OLDEST_GO = (1, 21)
@@ -159,10 +159,15 @@ def compile_cli(target: Path) -> None:
         limit = threading.Timer(BUILD_LIMIT_S, build.terminate)
         limit.start()
         task = progress.add_task("", total=len(packages))
-        for line in build.stderr or ():
-            said.append(line)
-            progress.advance(task)
-        limit.cancel()
+        try:
+            for line in build.stderr or ():
+                said.append(line)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            build.terminate()
+            raise
+        finally:
+            limit.cancel()
     if build.returncode == -signal.SIGTERM:
         raise BuildError(f"`go build` took over {BUILD_LIMIT_S} s; try again: it resumes")
     if build.returncode:

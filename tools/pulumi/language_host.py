@@ -257,14 +257,15 @@ class OneLineErrors(grpc.ServerInterceptor):
 
 
 def main(argv: list[str]) -> None:
-    """Serves until a signal comes or the engine, the parent, is gone; prints the port first."""
+    """Prints its port and serves until a signal comes or the engine, its parent, is gone."""
     parser = argparse.ArgumentParser(description="Pulumi language host for Python")
     parser.add_argument("--executor", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True, help="process id of the engine")
     parser.add_argument("--tracing", help="accepted and not used")
     parser.add_argument("engine", help="address of the engine")
     options, _logging_flags = parser.parse_known_args(argv)
 
-    parent, stopping = os.getppid(), threading.Event()
+    stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     host = LanguageHost(options.engine, options.executor)
@@ -277,7 +278,7 @@ def main(argv: list[str]) -> None:
     server.start()
     print(port, flush=True)  # noqa: T201 - how the engine learns the port
     # A killed engine cannot say goodbye, and its program must not outlive it.
-    while os.getppid() == parent and not stopping.wait(ENGINE_CHECK_S):
+    while os.getppid() == options.parent and not stopping.wait(ENGINE_CHECK_S):
         pass
     host.stop_children()
     server.stop(grace=None).wait()
