@@ -19,20 +19,21 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 def _checked(name: str) -> str:
     if len(name) > NAME_LIMIT:
-        raise _fault(
+        raise fault(
             f"has {len(name)} characters, and longer names than {NAME_LIMIT} break the host names "
             "that KubeRay makes of them",
             f"shorten it to {NAME_LIMIT}",
         )
     if not _DNS_1035.fullmatch(name):
-        raise _fault(
+        raise fault(
             "cannot name a Kubernetes object",
             "use a-z, 0-9 and '-', starting with a letter and ending with a letter or digit",
         )
     return name
 
 
-def _fault(what: str, fix: str) -> PydanticCustomError:
+def fault(what: str, fix: str) -> PydanticCustomError:
+    """What a validator raises: the predicate of the value at fault, and the way out."""
     return PydanticCustomError("user", "{what}", {"what": what, "fix": fix})
 
 

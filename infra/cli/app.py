@@ -1,5 +1,7 @@
 """The `raytpu` command: what can be known about a stack without an engine, a cloud or a network."""
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -40,4 +42,7 @@ def check(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a message must not fail on its letters
     app()

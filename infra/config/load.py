@@ -80,7 +80,7 @@ def load(
     marked = {key.removeprefix(PREFIX) for key in secret_keys} & {*raw}
     reader = _Reader(raw, None if encrypted else marked)
     header, slices, workloads = reader.header(), reader.slices(), reader.workloads()
-    entries = Entries(slices, workloads, reader.raw, reader.scope)
+    entries = Entries(slices, workloads, raw, reader.scope)
     # Without a key that is wrongly secret, rules would miss what it declares.
     faults = [*reader.faults, *(() if reader.withheld else rules.faults(entries))]
     if header is None or faults:
@@ -109,12 +109,12 @@ class _Reader:
 
     def __init__(self, raw: dict[str, Any], marked: set[str] | None) -> None:
         """`marked`: keys the engine calls secret; None if values are as on disk."""
+        self.raw = raw
         self.on_disk = marked is None
         sealed = {key: [*secrets.sealed_places(value, PREFIX + key)] for key, value in raw.items()}
         secret = {key for key in raw if sealed[key]} if marked is None else marked
         self.scope = Scope(hidden="workloads" in secret)
         self.withheld = [PREFIX + key for key in KEYS if key in secret - {"workloads"}]
-        self.raw = {key: value for key, value in raw.items() if PREFIX + key not in self.withheld}
         in_workloads = sealed.get("workloads", []) if self.on_disk else []
         self.misplaced = [*secrets.misplaced([*self.withheld, *in_workloads])]
         unknown = [unknown_key(PREFIX + key, key, KEYS) for key in raw if key not in KEYS]

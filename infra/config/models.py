@@ -15,10 +15,11 @@ from pydantic import (
     Field,
     SecretStr,
     Tag,
+    ValidationInfo,
+    field_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from infra.names import Name
+from infra.names import Name, fault
 from workloads.settings import DataSettings, ServeSettings, Settings, TrainSettings
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -26,13 +27,22 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 def _checked_path(path: str) -> str:
     scheme, separator, _ = path.partition("://")
-    if not path.strip():
-        what, fix = "names no folder", "write a folder or a gs:// address"
-    elif separator and scheme != "gs":
-        what, fix = "has a scheme that is not supported", "write a folder or a gs:// address"
-    else:
-        return path
-    raise PydanticCustomError("user", "{what}", {"what": what, "fix": fix})
+    if not path.strip() or (separator and scheme != "gs"):
+        raise fault("is no place that can be read", "write a folder or a gs:// address")
+    return path
+
+
+def _checked_storage(path: str) -> str:
+    if not path.strip() or "://" in path:
+        raise fault("is no folder of this machine", "write a path, or leave it out")
+    return path
+
+
+def _checked_key(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise fault("cannot be sent as a bearer token", "use printable ASCII without spaces")
+    return key
 
 
 class Folder(Settings):
@@ -58,8 +68,7 @@ _LATER = ("gke", "autopilot", "existing")
 
 def _checked_mode(mode: object) -> object:
     if mode in _LATER:
-        what = "is not available yet: so far raytpu runs on one machine only"
-        raise PydanticCustomError("user", "{what}", {"what": what, "fix": "use local"})
+        raise fault("is not available yet: so far raytpu runs on one machine only", "use local")
     return mode
 
 
@@ -67,11 +76,18 @@ class LocalCluster(Settings):
     """Real Ray on this machine; TPU hosts are simulated on its CPUs."""
 
     mode: Annotated[Literal["local"], BeforeValidator(_checked_mode)]
-    storage: str | None = None
+    storage: Annotated[str, AfterValidator(_checked_storage)] | None = None
     """Folder for data, checkpoints and models; by default .raytpu/<stack>/storage."""
     serve_port: Port | None = None
     """By default a free port, as for the dashboard."""
     dashboard_port: Port | None = None
+
+    @field_validator("dashboard_port")
+    @classmethod
+    def _is_not_the_other(cls, port: int | None, info: ValidationInfo) -> int | None:
+        if port is not None and port == info.data.get("serve_port"):
+            raise fault("is also serve_port", "choose another port")
+        return port
 
 
 class Kind(BaseModel):
@@ -108,7 +124,7 @@ class ServeSpec(ServeSettings):
     slice: str
     """Name of the slice. Each of its copies holds one replica."""
     model: Origin
-    api_key: SecretStr | None = None
+    api_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None
     """Bearer token that clients must send. From a file on disk: its ciphertext."""
 
     def settings(self) -> ServeSettings:

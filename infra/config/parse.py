@@ -89,9 +89,8 @@ def parse(model: type[Model], raw: Any, where: str, scope: Scope, noun: str) -> 
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        details = error.errors(include_url=False)
-    # Outside of the block: pydantic's error quotes values, and must not travel on as a context.
-    raise ConfigError(_problem(detail, model, where, scope) for detail in details)
+        faults = [_problem(detail, model, where, scope) for detail in error.errors()]
+        raise ConfigError(faults) from None
 
 
 def unknown_key(where: str, key: object, known: Collection[str]) -> Problem:

@@ -1,6 +1,7 @@
 """`raytpu check`: what it prints and how it exits."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,21 @@ def test_the_command_as_installed_checks_the_stack_we_ship():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "v6e-16" in result.stdout
+
+
+def test_a_terminal_without_the_letters_of_a_message_still_gets_it(project):
+    path = project / "stacks/Pulumi.odd.yaml"
+    write(path, changed(workloads__2__slice="\u00e9t\u00e9"))
+    result = subprocess.run(
+        [EXECUTABLE, "check", str(path)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "'\\xe9t\\xe9' is no slice" in result.stdout
 
 
 def test_checking_loads_neither_ray_nor_jax_nor_pulumi():

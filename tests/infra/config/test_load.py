@@ -152,6 +152,17 @@ def test_ten_faults_are_ten_lines():
             "raytpu:cluster.serve_port: 70000 is too large; use 65535 or less",
         ),
         (
+            {"cluster": {"mode": "local", "serve_port": 8000, "dashboard_port": 8000}},
+            "raytpu:cluster.dashboard_port: 8000 is also serve_port; choose another port",
+        ),
+        (
+            {"cluster": {"mode": "local", "storage": "gs://bucket"}},
+            (
+                "raytpu:cluster.storage: 'gs://bucket' is no folder of this machine; "
+                "write a path, or leave it out"
+            ),
+        ),
+        (
             {"workloads__0__kind": "date"},
             (
                 "raytpu:workloads[0].kind: 'date' is not one of the choices; "
@@ -161,7 +172,7 @@ def test_ten_faults_are_ten_lines():
         (
             {"workloads__1__data": {"path": "s3://bucket"}},
             (
-                "raytpu:workloads[1].data.path: 's3://bucket' has a scheme that is not supported; "
+                "raytpu:workloads[1].data.path: 's3://bucket' is no place that can be read; "
                 "write a folder or a gs:// address"
             ),
         ),

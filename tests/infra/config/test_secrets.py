@@ -29,6 +29,16 @@ def test_the_engine_hands_on_the_decrypted_key():
     assert "sk-1" not in str(server.model_dump())
 
 
+@pytest.mark.parametrize("key", ["", "two words", "line\n", "schl\u00fcssel"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
+    assert faults(changed(workloads__2__api_key=key), secret_keys=MARKED) == [
+        (
+            "raytpu:workloads[2].api_key: [secret] cannot be sent as a bearer token; "
+            "use printable ASCII without spaces"
+        )
+    ]
+
+
 @pytest.mark.parametrize("how", [{"encrypted": True}, {"secret_keys": []}])
 @pytest.mark.parametrize("key", ["sk-clear", 12345678])
 def test_a_key_in_clear_text_is_refused_on_both_ways_and_not_shown(how, key):

@@ -6,7 +6,11 @@ from math import prod
 import pytest
 from ray._private.accelerators import tpu as ray_tpu
 from ray.train.v2.api.config import ScalingConfig
-from ray.util.tpu import get_tpu_version_from_type, get_tpu_worker_resources
+from ray.util.tpu import (
+    get_tpu_num_slices_for_workers,
+    get_tpu_version_from_type,
+    get_tpu_worker_resources,
+)
 
 from infra.errors import ConfigError
 from infra.tpu.catalog import GENERATIONS, MACHINES, RAY_WHOLE_HOST_2D
@@ -153,6 +157,16 @@ def test_ray_train_accepts_the_workers_of_a_slice_and_no_other_number(machine, t
     if tpu.multi_host:
         with pytest.raises(ValueError, match="multiple of"):
             scaling(tpu, tpu.workers + 1)
+
+
+@pytest.mark.parametrize(("machine", "topology"), LEGAL)
+def test_ray_train_takes_the_workers_of_two_slices_for_two_slices(machine, topology):
+    """It falls back to one without a word if it cannot compute them."""
+    tpu = resolve(machine, topology, count=2)
+    slices = get_tpu_num_slices_for_workers(
+        topology, tpu.accelerator_type, tpu.workers, {"TPU": tpu.chips_per_host}
+    )
+    assert slices == 2
 
 
 @pytest.mark.parametrize(
