@@ -8,11 +8,13 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ray.train
 from fsspec.implementations.local import LocalFileSystem
 from jax.sharding import Mesh
@@ -31,7 +33,6 @@ from workloads.train.run import Result
 from workloads.train.step import State, Trainer, make_trainer
 
 PREFETCH = 4  # batches a host keeps ready: a batch is small, and a step must never wait for one
-EVALUATED = ("tokens", "weight")
 
 
 def train(job: Job) -> Result:
@@ -48,7 +49,7 @@ def train(job: Job) -> Result:
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         _tell(_start_line(mesh, parameters, first))
         clock.lap("start")
-        state = _steps(job, trainer, checkpoints, state, first, clock)
+        state = _steps(Session(job, trainer, checkpoints, clock), state, first)
         checkpoints.wait()
         clock.lap("checkpoint")
     loss = _evaluate(job, trainer, state)
@@ -123,10 +124,19 @@ def _start_line(mesh: Mesh, parameters: int, first: int) -> str:
     )
 
 
-def _steps(
-    job: Job, trainer: Trainer, checkpoints: Checkpoints, state: State, first: int, clock: Clock
-) -> State:
+@dataclass(frozen=True)
+class Session:
+    """What the steps work with."""
+
+    job: Job
+    trainer: Trainer
+    checkpoints: Checkpoints
+    clock: Clock
+
+
+def _steps(session: Session, state: State, first: int) -> State:
     """Steps first + 1 to the last. Between two pauses the device is never waited for."""
+    job, trainer, clock = session.job, session.trainer, session.clock
     settings, told = job.settings, first
     for step, tokens in _batches(job, trainer, first):
         state, loss = trainer.train(state, tokens)
@@ -139,7 +149,7 @@ def _steps(
         _progress(trainer, settings, step, float(loss), clock.steps(step - told))
         told = step
         if saves:
-            checkpoints.save(step, state)
+            session.checkpoints.save(step, state)
             clock.lap("checkpoint")
         if evaluates:
             held_out = _evaluate(job, trainer, state)
@@ -153,9 +163,7 @@ def _batches(job: Job, trainer: Trainer, first: int) -> Iterator[tuple[int, jax.
     """The number of each step after `first`, and its tokens: (global_batch, t + 1)."""
     if first == job.settings.steps:
         return
-    shard = ray.train.get_dataset_shard("train")
-    rows = shard.iter_jax_batches(batch_size=job.batches.host_batch, prefetch_batches=PREFETCH)
-    for step, batch in enumerate(rows, start=first + 1):
+    for step, batch in enumerate(_rows("train", job), start=first + 1):
         if step == first + 1:
             _check_position(batch["step"], first)
         # Ray lays batches over a mesh of one axis; ours has two.
@@ -172,7 +180,7 @@ def _check_position(steps: jax.Array, first: int) -> None:
 def _progress(
     trainer: Trainer, settings: TrainSettings, step: int, loss: float, tokens_per_s: float
 ) -> None:
-    rate = float(trainer.schedule(step))
+    rate = float(jnp.asarray(trainer.schedule(step)))
     _tell(
         f"step {step}/{settings.steps}  loss {loss:.3f}  tokens/s {tokens_per_s:.0f}  lr {rate:.2e}"
     )
@@ -181,15 +189,21 @@ def _progress(
 
 def _evaluate(job: Job, trainer: Trainer, state: State) -> float:
     """Nats a token over all held-out rows, each once."""
-    shard = ray.train.get_dataset_shard("held_out")
-    sums = [
-        trainer.evaluate(state, *(jax.device_put(batch[c], trainer.batch) for c in EVALUATED))
-        for batch in shard.iter_jax_batches(
-            batch_size=job.batches.host_batch, prefetch_batches=PREFETCH
-        )
-    ]
-    losses, targets = zip(*sums, strict=True)
-    return float(sum(losses)) / float(sum(targets))
+    losses = targets = 0.0
+    for batch in _rows("held_out", job):
+        tokens = jax.device_put(batch["tokens"], trainer.batch)
+        weights = jax.device_put(batch["weight"], trainer.batch)
+        loss, count = trainer.evaluate(state, tokens, weights)
+        losses, targets = losses + float(loss), targets + float(count)
+    return losses / targets
+
+
+def _rows(name: str, job: Job) -> Iterable[dict[str, jax.Array]]:
+    """Global batches of a dataset, on all devices."""
+    shard = ray.train.get_dataset_shard(name)
+    if shard is None:
+        raise RuntimeError(f"the trainer was given no dataset {name!r}")
+    return shard.iter_jax_batches(batch_size=job.batches.host_batch, prefetch_batches=PREFETCH)
 
 
 def _export(job: Job, model: Any) -> None:

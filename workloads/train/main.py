@@ -98,10 +98,12 @@ def _wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
 
 
 def _fit(job: Job) -> Result:
+    from ray.data import ExecutionOptions
     from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.jax import JaxTrainer
 
     contract = job.contract
+    in_order = DataConfig(execution_options=ExecutionOptions(preserve_order=True))
     trainer = JaxTrainer(
         _worker,
         train_loop_config={"job": job},
@@ -122,15 +124,15 @@ def _fit(job: Job) -> Result:
             ),
         ),
         datasets=_datasets(job),
-        dataset_config=DataConfig(execution_options=_in_order()),
+        dataset_config=in_order,  # pyright: ignore[reportArgumentType] # its hint is wrong
     )
     outcome = trainer.fit().return_value
-    if isinstance(outcome, UserError):
-        raise outcome
-    return outcome
+    if isinstance(outcome, Result):
+        return outcome
+    raise outcome if isinstance(outcome, UserError) else RuntimeError("Ray lost the result")
 
 
-def _datasets(job: Job) -> dict[str, Callable[[], Any]]:
+def _datasets(job: Job) -> Any:
     """Functions, which Ray calls anew for each worker group: a restart reads on from its step."""
     from workloads.train import stream
     from workloads.train.checkpoints import latest_step
@@ -143,12 +145,6 @@ def _datasets(job: Job) -> dict[str, Callable[[], Any]]:
         "train": training,
         "held_out": lambda: stream.held_out(job.corpus_url, job.corpus, job.batches),
     }
-
-
-def _in_order() -> Any:
-    from ray.data import ExecutionOptions
-
-    return ExecutionOptions(preserve_order=True)
 
 
 def _worker(config: dict[str, Any]) -> Result | UserError:
