@@ -31,6 +31,7 @@ _POLL_S = 1.0
 _LAST_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PROGRESS = re.compile(r"raytpu \| (.*)")
+_ERROR = re.compile(r"raytpu \| error: (.*)")
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _WHAT_IT_DOES = ("entrypoint", "version", "result_file")
 
@@ -94,14 +95,13 @@ def _run(props: Props) -> Props:
     _stop_earlier(api, name)
     api.submit(job_id, props["entrypoint"])
     try:
-        last_lines = _follow(api, job_id, props["urn"])
+        log = _follow(api, job_id, props["urn"])
+        job = _ended(api, job_id)
     except LocalError:
         api.stop(job_id)
         raise
-    job = _ended(api, job_id)
     if job["status"] != "SUCCEEDED":
-        told = " | ".join(last_lines) or job.get("message") or "it logged nothing"
-        raise LocalError(f"job {job_id} {job['status'].lower()}: {told}")
+        raise LocalError(f"job {job_id} {job['status'].lower()}: {_reason(log, job)}")
     return {**props, "result": _result(Path(props["result_file"]), job_id)}
 
 
@@ -118,23 +118,28 @@ def _stop_earlier(api: RayApi, name: str) -> None:
 
 
 def _follow(api: RayApi, job_id: str, urn_: str) -> list[str]:
-    """Shows the job's progress until its log ends; its last lines."""
+    """Shows the job's progress until its log ends; the last lines of the log."""
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     heard = time.monotonic()
     for chunk in api.job_log(job_id, _POLL_S):
         engine.check_cancelled()
+        if chunk is None and time.monotonic() - heard > QUIET_LIMIT_S:
+            minutes = QUIET_LIMIT_S / 60
+            raise LocalError(f"job {job_id} logged nothing for {minutes:.0f} min; it was stopped")
         if chunk is None:
-            if time.monotonic() - heard > QUIET_LIMIT_S:
-                minutes = QUIET_LIMIT_S / 60
-                raise LocalError(f"job {job_id} logged nothing for {minutes:.0f} min: stopped it")
             continue
         heard = time.monotonic()
-        for line in _ANSI.sub("", chunk).splitlines():
-            if line.strip():
-                last_lines.append(line.strip())
+        for line in filter(str.strip, _ANSI.sub("", chunk).splitlines()):
+            last_lines.append(line.strip())
             if progress := _PROGRESS.search(line):
                 engine.report(urn_, progress[1])
     return list(last_lines)
+
+
+def _reason(log: list[str], job: dict[str, Any]) -> str:
+    """What the workload says is wrong, one after the other; else the end of its log."""
+    errors = [found[1] for line in log if (found := _ERROR.search(line))]
+    return "; ".join(errors) or " | ".join(log) or job.get("message") or "it logged nothing"
 
 
 def _ended(api: RayApi, job_id: str) -> dict[str, Any]:

@@ -67,7 +67,9 @@ class RayApi:
         """The job's log as it grows, from the start; None each `poll_s` in which nothing came."""
         url = f"ws{self.url.removeprefix('http')}/api/jobs/{quote(job_id)}/logs/tail"
         try:
-            with connect(url, proxy=None, max_size=None, open_timeout=_REQUEST_TIMEOUT_S) as socket:
+            # Uncompressed: with it Ray's dashboard closes the connection at the first message.
+            options = {"proxy": None, "compression": None, "max_size": None}
+            with connect(url, open_timeout=_REQUEST_TIMEOUT_S, **options) as socket:
                 while True:
                     try:
                         yield str(socket.recv(poll_s))
