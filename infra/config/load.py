@@ -13,11 +13,11 @@ from typing import Any
 
 from infra.config import rules, secrets
 from infra.config.entries import Entries
-from infra.config.models import WORKLOADS, Kind, LocalCluster, Workload
+from infra.config.models import WORKLOADS, Kind, LocalCluster, ServeSpec, Workload
 from infra.config.parse import Scope, is_list, is_mapping, parse, unknown_key
 from infra.errors import ConfigError, Problem
 from infra.names import Name
-from infra.tpu.slice import SliceSpec, TpuSlice
+from infra.tpu.slice import SliceSpec, TpuSlice, shape_faults
 from workloads.settings import Settings
 
 PREFIX = "raytpu:"
@@ -130,9 +130,21 @@ class _Reader:
         slices: dict[str, TpuSlice] = {}
         for where, entry in self._entries("slices"):
             with self._kept():
-                spec = parse(SliceSpec, entry, where, Scope(hidden=False), "a slice")
-                slices[where] = TpuSlice.resolve(spec, where)
+                slices[where] = self._slice(entry, where)
         return slices
+
+    def _slice(self, entry: Any, where: str) -> TpuSlice:
+        try:
+            spec = parse(SliceSpec, entry, where, Scope(hidden=False), "a slice")
+        except ConfigError as error:
+            more: list[Problem] = []
+            match entry:
+                case {"machine_type": str(machine_type), "topology": str(topology)}:
+                    more = shape_faults(machine_type, topology, where)
+                case _:
+                    pass
+            raise ConfigError([*error.problems, *more]) from None
+        return TpuSlice.resolve(spec, where)
 
     def workloads(self) -> dict[str, Workload]:
         workloads: dict[str, Workload] = {}
@@ -142,10 +154,13 @@ class _Reader:
         return workloads
 
     def _workload(self, entry: Any, where: str) -> Workload:
-        kind = parse(Kind, entry, where, self.scope, "a workload").kind
-        if kind == "serve" and entry.get("api_key") is not None:
+        kind = entry.get("kind") if is_mapping(entry) else None
+        model = WORKLOADS.get(kind) if isinstance(kind, str) else None
+        if model is None:
+            model = WORKLOADS[parse(Kind, entry, where, self.scope, "a workload").kind]
+        if model is ServeSpec and entry.get("api_key") is not None:
             entry = {**entry, "api_key": self._api_key(entry["api_key"], f"{where}.api_key")}
-        return parse(WORKLOADS[kind], entry, where, self.scope, "a workload")
+        return parse(model, entry, where, self.scope, "a workload")
 
     def _api_key(self, value: Any, where: str) -> Any:
         """The key as it is in this input; None, and a fault, if it is in clear text on disk."""

@@ -91,7 +91,7 @@ class LocalCluster(Settings):
 
 
 class Kind(BaseModel):
-    """What every workload's entry must say, read first to know how to read the rest."""
+    """What every workload's entry says: all that can be judged of one of an unknown kind."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 

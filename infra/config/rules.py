@@ -46,18 +46,17 @@ def remarks(entries: Entries) -> Iterator[Problem]:
 
 def _names_used_twice(entries: Entries) -> Iterator[Problem]:
     for key in ("slices", "workloads"):
-        seen: dict[str, str] = {}
+        quoted = quote if key == "slices" else entries.scope.quote
+        places: dict[str, str] = {}
         for where, name in entries.names(key):
-            if first := seen.setdefault(name, where) != where and seen[name]:
-                quoted = quote(name) if key == "slices" else entries.scope.quote(name)
-                yield Problem(where, f"{quoted} is also {first}", "choose another name")
+            if name in places:
+                yield Problem(where, f"{quoted(name)} is also {places[name]}", "choose another")
+            places.setdefault(name, where)
 
 
 def _slices_alike_to_ray(entries: Entries) -> Iterator[Problem]:
     """Ray reserves slices by pod type alone, so one pod type must mean one shape."""
-    for one, (where, other) in (
-        (first, second) for (_, first), second in combinations(entries.slices.items(), 2)
-    ):
+    for (_, one), (where, other) in combinations(entries.slices.items(), 2):
         same_shape = (one.topology, one.machine) == (other.topology, other.machine)
         if one.pod_type == other.pod_type and not same_shape:
             yield Problem(

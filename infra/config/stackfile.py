@@ -2,7 +2,7 @@
 
 Pulumi reads YAML with Go's yaml.v3, whose idea of a plain scalar is not PyYAML's: `on` is text,
 `3e-3` a number, `1:30` text. The loader here follows it, so that `raytpu check` judges the values
-that `pulumi up` will see. One thing is stricter: a key given twice is always an error.
+that `pulumi up` will see.
 """
 
 import json
@@ -26,7 +26,6 @@ _PREFIXED = re.compile(r"[-+]?0(b[01_]+|o[0-7_]+|x[0-9a-fA-F_]+)")
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
-
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"

@@ -25,10 +25,12 @@ class Generation:
     """Ray's own spelling; other spellings pass one of its helpers and fail the next."""
     cores_per_chip: int
     hbm_gib_per_chip: int
-    dimensions: int
-    """2: a fixed list of topologies. 3: a small list, and above one cube GKE's custom rule."""
     max_chips: int
     """Largest slice GKE makes."""
+    gke_topologies: tuple[str, ...]
+    """Those GKE lists."""
+    gke_custom: bool
+    """Whether GKE also makes AxBxC with A<=B<=C, each a multiple of a cube's edge."""
     ray_topologies: tuple[str, ...]
     """Ray's table as far as GKE's rule allows, smallest first. Ray refuses all others."""
 
@@ -62,31 +64,34 @@ CHIP_RESOURCE = "google.com/tpu"
 GKE_2D = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 GKE_SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 GKE_CUBE_EDGE = 4
-"""Above 64 chips a 3-D topology is AxBxC with A<=B<=C, each a multiple of a cube's edge."""
 GKE_LONGEST_EDGE = 256
 
 RAY_CHIPS_PER_HOST = 4
 RAY_WHOLE_HOST_2D = ("1x1", "2x2", "2x4")
 """Ray takes these 2-D slices for one host, whatever the machine; every other host has 4 chips."""
 
-_RAY_V4 = """
+_RAY_V4 = tuple(
+    """
 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x8x12 4x8x16 8x8x8 4x12x12 4x12x16 8x8x12
 8x8x16 8x12x12 8x12x16 12x12x12 12x12x16
-"""
-_RAY_V5P = """
+""".split()
+)
+_RAY_V5P = tuple(
+    """
 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x4x20 4x4x24 4x8x12 4x8x16 8x8x8 4x12x12
 4x8x20 4x12x16 4x8x24 8x8x12 4x12x20 4x16x16 8x8x16 4x12x24 8x12x12 4x16x20 8x8x20 4x16x24 8x12x16
 8x8x24 12x12x12 8x12x20 8x16x16 12x12x16 8x12x24 8x16x20 12x12x20 12x16x16 8x16x24 12x12x24 12x16x20
 16x16x16 12x16x24 16x16x20 16x16x24
-"""
-_RAY_V7X = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16"
+""".split()
+)
+_RAY_V7X = (*GKE_SMALL_3D, "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
 
 _GENERATIONS = (
-    Generation("v4", "tpu-v4-podslice", "v4", 2, 32, 3, 4096, tuple(_RAY_V4.split())),
-    Generation("v5e", "tpu-v5-lite-podslice", "v5litepod", 1, 16, 2, 256, GKE_2D),
-    Generation("v5p", "tpu-v5p-slice", "v5p", 2, 95, 3, 8960, tuple(_RAY_V5P.split())),
-    Generation("v6e", "tpu-v6e-slice", "v6e", 1, 32, 2, 256, GKE_2D),
-    Generation("tpu7x", "tpu7x", "v7x", 2, 192, 3, 9216, tuple(_RAY_V7X.split())),
+    Generation("v4", "tpu-v4-podslice", "v4", 2, 32, 4096, GKE_SMALL_3D, True, _RAY_V4),
+    Generation("v5e", "tpu-v5-lite-podslice", "v5litepod", 1, 16, 256, GKE_2D, False, GKE_2D),
+    Generation("v5p", "tpu-v5p-slice", "v5p", 2, 95, 8960, GKE_SMALL_3D, True, _RAY_V5P),
+    Generation("v6e", "tpu-v6e-slice", "v6e", 1, 32, 256, GKE_2D, False, GKE_2D),
+    Generation("tpu7x", "tpu7x", "v7x", 2, 192, 9216, GKE_SMALL_3D, True, _RAY_V7X),
 )
 
 _MACHINES = (

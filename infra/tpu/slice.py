@@ -47,28 +47,15 @@ class TpuSlice:
     def resolve(cls, spec: SliceSpec, where: str = "slice") -> "TpuSlice":
         """Raises ConfigError for a machine type or topology that is not offered, with the reason.
 
-        A topology is judged by its machine type; without one, only whether it is one at all.
-
         Args:
             spec: The declaration.
             where: Its place in the user's file, with which messages begin.
         """
-        name = spec.machine_type.strip().lower()
-        if name not in MACHINES:
-            faults = [_unknown_machine(spec.machine_type, f"{where}.machine_type")]
-            if not topologies.well_formed(spec.topology):
-                fix = "write one such as 4x4 or 2x2x2"
-                faults.append(
-                    Problem.of(f"{where}.topology", spec.topology, "is not a topology", fix)
-                )
+        if faults := shape_faults(spec.machine_type, spec.topology, where):
             raise ConfigError(faults)
-        machine = MACHINES[name]
-        topology = topologies.match(machine, spec.topology)
-        if topology is None:
-            what, fix = topologies.refusal(machine, spec.topology)
-            raise ConfigError([Problem.of(f"{where}.topology", spec.topology, what, fix)])
+        machine = MACHINES[_plain(spec.machine_type)]
         generation = GENERATIONS[machine.generation]
-        return cls(spec.name, spec.count, machine, generation, topology)
+        return cls(spec.name, spec.count, machine, generation, _plain(spec.topology))
 
     @property
     def chips(self) -> int:
@@ -178,8 +165,33 @@ class TpuSlice:
         )
 
 
+def shape_faults(machine_type: str, topology: str, where: str) -> list[Problem]:
+    """What keeps the two from being a slice.
+
+    A topology is judged by its machine type; without one, only whether it is one at all.
+    """
+    name = _plain(machine_type)
+    place = f"{where}.topology"
+    if name not in MACHINES:
+        faults = [_unknown_machine(machine_type, f"{where}.machine_type")]
+        if not topologies.well_formed(topology):
+            fix = "write one such as 4x4 or 2x2x2"
+            faults.append(Problem.of(place, topology, "is not a topology", fix))
+        return faults
+    machine = MACHINES[name]
+    if topologies.is_legal(machine, topology):
+        return []
+    what, fix = topologies.refusal(machine, topology)
+    return [Problem.of(place, topology, what, fix)]
+
+
+def _plain(text: str) -> str:
+    """Case and outer spaces of what the user writes do not matter."""
+    return text.strip().lower()
+
+
 def _unknown_machine(text: str, where: str) -> Problem:
-    name = text.strip().lower()
+    name = _plain(text)
     if refused := REFUSED.get(name):
         return Problem.of(where, text, f"is not offered: {refused.reason}", f"use {refused.use}")
     close = difflib.get_close_matches(name, [*MACHINES, *REFUSED], cutoff=0.8)

@@ -10,10 +10,8 @@ import unicodedata
 
 from infra.tpu.catalog import (
     GENERATIONS,
-    GKE_2D,
     GKE_CUBE_EDGE,
     GKE_LONGEST_EDGE,
-    GKE_SMALL_3D,
     MACHINES,
     Generation,
     Machine,
@@ -43,17 +41,16 @@ def topologies(machine: Machine) -> tuple[str, ...]:
 
 def made_by_gke(generation: Generation, topology: str) -> bool:
     """Whether GKE's rule allows the topology, on whichever machine type of the generation."""
-    if generation.dimensions == len(dimensions(GKE_2D[0])):
-        return topology in GKE_2D
-    sizes = dimensions(topology)
-    custom = (
-        len(sizes) == generation.dimensions
-        and list(sizes) == sorted(sizes)
-        and all(size % GKE_CUBE_EDGE == 0 for size in sizes)
-        and sizes[-1] <= GKE_LONGEST_EDGE
-        and chips(topology) <= generation.max_chips
-    )
-    return topology in GKE_SMALL_3D or custom
+    if topology in generation.gke_topologies:
+        return True
+    match dimensions(topology):
+        case (a, b, c) if generation.gke_custom:
+            in_cubes = all(size % GKE_CUBE_EDGE == 0 for size in (a, b, c))
+            return (
+                in_cubes and a <= b <= c <= GKE_LONGEST_EDGE and a * b * c <= generation.max_chips
+            )
+        case _:
+            return False
 
 
 def well_formed(text: str) -> bool:
@@ -61,13 +58,9 @@ def well_formed(text: str) -> bool:
     return _FORM.fullmatch(text.strip().lower()) is not None
 
 
-def match(machine: Machine, text: str) -> str | None:
-    """The legal topology of the machine type that the text names, if it names one.
-
-    Case and outer spaces do not matter; nothing else is forgiven.
-    """
-    topology = text.strip().lower()
-    return topology if topology in topologies(machine) else None
+def is_legal(machine: Machine, text: str) -> bool:
+    """Case and outer spaces do not matter; nothing else is forgiven."""
+    return text.strip().lower() in topologies(machine)
 
 
 def refusal(machine: Machine, text: str) -> tuple[str, str]:
@@ -107,8 +100,8 @@ def _rewritten(machine: Machine, text: str) -> str | None:
     plain = unicodedata.normalize("NFKC", text).lower()
     plain = plain.replace("\N{MULTIPLICATION SIGN}", "x").replace("*", "x")
     sizes = ["".join(size.split()).lstrip("0") for size in plain.split("x")]
-    topology = match(machine, "x".join(sizes))
-    return topology and f"write {topology}"
+    topology = "x".join(sizes)
+    return f"write {topology}" if is_legal(machine, topology) else None
 
 
 def _reordered(machine: Machine, topology: str) -> str | None:

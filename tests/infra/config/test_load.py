@@ -91,6 +91,26 @@ def test_ten_faults_are_ten_lines():
     ]
 
 
+def test_all_faults_of_one_entry_are_told():
+    stack = changed(
+        slices__0__name="Train",
+        slices__0__count=0,
+        slices__0__topology="5x5",
+        workloads__1__name="Pretrain",
+        workloads__1__steps=0,
+        workloads__1__dtype="int8",
+        workloads__2__model={"path": "models/other"},
+    )
+    assert sorted(line.partition(": ")[0] for line in faults(stack)) == [
+        "raytpu:slices[0].count",
+        "raytpu:slices[0].name",
+        "raytpu:slices[0].topology",
+        "raytpu:workloads[1].dtype",
+        "raytpu:workloads[1].name",
+        "raytpu:workloads[1].steps",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

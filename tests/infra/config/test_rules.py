@@ -26,9 +26,7 @@ def alone(tpu, **train):
 
 def test_names_are_used_once():
     lines = faults(changed(slices__1__name="train", workloads__2__slice="train"))
-    assert "raytpu:slices[1].name: 'train' is also raytpu:slices[0].name; choose another name" in (
-        lines
-    )
+    assert "raytpu:slices[1].name: 'train' is also raytpu:slices[0].name; choose another" in (lines)
     line = only_fault(changed(workloads__2__name="corpus"), "workloads[2].name")
     assert "is also raytpu:workloads[0].name" in line
 
