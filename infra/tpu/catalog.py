@@ -74,7 +74,7 @@ _RAY_V4 = tuple(
     """
 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x8x12 4x8x16 8x8x8 4x12x12 4x12x16 8x8x12
 8x8x16 8x12x12 8x12x16 12x12x12 12x12x16
-""".split()
+""".split()  # noqa: SIM905 - a table is read better without quotes
 )
 _RAY_V5P = tuple(
     """
@@ -82,7 +82,7 @@ _RAY_V5P = tuple(
 4x8x20 4x12x16 4x8x24 8x8x12 4x12x20 4x16x16 8x8x16 4x12x24 8x12x12 4x16x20 8x8x20 4x16x24 8x12x16
 8x8x24 12x12x12 8x12x20 8x16x16 12x12x16 8x12x24 8x16x20 12x12x20 12x16x16 8x16x24 12x12x24 12x16x20
 16x16x16 12x16x24 16x16x20 16x16x24
-""".split()
+""".split()  # noqa: SIM905 - as above
 )
 _RAY_V7X = (*GKE_SMALL_3D, "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
 
