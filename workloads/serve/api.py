@@ -101,8 +101,12 @@ def make_api(served: Served, completer: Completer) -> FastAPI:
 
     @api.get("/health")
     async def health() -> dict[str, str]:
-        async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            await completer.check()
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                await completer.check()
+        except Exception as error:  # whatever it is, the engine cannot answer
+            told = f"the engine cannot answer ({type(error).__name__})"
+            raise ApiError(503, told, code="unhealthy") from error
         return {"status": "ok"}
 
     api.include_router(v1)
@@ -144,7 +148,8 @@ def _authorized(api_key: str | None) -> Any:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         # In constant time: how long a comparison takes must not tell how much of a key is right.
-        same = hmac.compare_digest(given.strip().encode(), api_key.encode())
+        # Headers are bytes, which Starlette reads as Latin-1.
+        same = hmac.compare_digest(given.strip().encode("latin-1"), api_key.encode())
         if scheme.lower() != "bearer" or not same:
             raise ApiError(
                 401, "send the API key as 'Authorization: Bearer KEY'", code="invalid_api_key"

@@ -1,4 +1,4 @@
-"""The HTTP side in one process, before a completer that the test scripts; the client is OpenAI's."""
+"""The HTTP side in one process, before a scripted completer; the client is OpenAI's."""
 
 import asyncio
 import json
@@ -191,7 +191,7 @@ BASE = {"model": "chat", "prompt": "x"}
         (BASE | {"prompt": ""}, "prompt", "the prompt has no tokens"),
         (BASE | {"prompt": []}, "prompt", "prompt"),
         (BASE | {"prompt": [1, 320]}, "prompt", "token 320 is outside the vocabulary of 320"),
-        (BASE | {"prompt": [-1]}, "prompt[0]", "greater than or equal to 0"),
+        (BASE | {"prompt": [-1]}, "prompt", "greater than or equal to 0"),
         (
             BASE | {"prompt": [1] * 30, "max_tokens": 11},
             "prompt",
@@ -337,7 +337,7 @@ def test_only_the_holder_of_the_key_is_served(echo, tiny_folder):
         assert reply.json()["error"]["code"] == "invalid_api_key"
         assert reply.headers["www-authenticate"] == "Bearer"
     assert http.get("/v1/models").status_code == 401
-    good = {"Authorization": "Bearer sk-ünlocked".encode()}
+    good = {b"Authorization": "Bearer sk-ünlocked".encode()}
     assert http.post("/v1/completions", json=BASE, headers=good).status_code == 200
     assert http.get("/health").status_code == 200
     assert "sk-ünlocked" not in repr(served)

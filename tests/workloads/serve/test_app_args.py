@@ -1,0 +1,95 @@
+"""What the application refuses before it takes a chip."""
+
+import json
+import shutil
+
+import pytest
+from pydantic import ValidationError
+
+from workloads.model.config import ModelError
+from workloads.serve.app import AppArgs, build
+
+SLICE = {
+    "name": "chat",
+    "slices": 2,
+    "generation": "v6e",
+    "machine_type": "ct6e-standard-4t",
+    "topology": "2x2",
+    "hosts": 1,
+    "chips_per_host": 4,
+    "hbm_gib_per_chip": 32,
+    "accelerator_type": "TPU-V6E",
+    "pod_type": "v6e-4",
+}
+
+
+def arguments(folder, *, slice_=SLICE, **changes):
+    settings = {"mesh": {"data": 2, "tensor": 2}, "max_sequence_length": 64, "max_batch": 4}
+    return {
+        "slice": slice_,
+        "settings": settings | changes.pop("settings", {}),
+        "model": str(folder),
+        "model_name": "chat",
+    } | changes
+
+
+@pytest.fixture
+def folder(tiny_folder, tmp_path):
+    return shutil.copytree(tiny_folder, tmp_path / "model")
+
+
+def test_a_declaration_that_fits_is_built(folder):
+    build(AppArgs.model_validate(arguments(folder, replicas=2)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"slice_": SLICE | {"hosts": 4, "topology": "4x4"}},
+            ["slice chat has 4 hosts", "uses 4 chips, but slice chat has 16"],
+        ),
+        (
+            {"settings": {"mesh": {"data": 2, "tensor": 4}}},
+            ["mesh data 2 x tensor 4 uses 8 chips, but slice chat has 4"],
+        ),
+        ({"replicas": 3}, ["3 replicas need a slice each, but chat declares 2"]),
+        (
+            {"settings": {"max_batch": 3}, "replicas": 3},
+            ["max_batch 3 is not a multiple of mesh axis data 2", "3 replicas need"],
+        ),
+        ({"slice_": {"name": "chat"}}, ["slice contract: missing 'slices'"]),
+        ({"settings": {"batch": 3}}, ["settings.batch"]),
+        ({"model_name": ""}, ["model_name"]),
+        ({"chips": 4}, ["chips"]),
+    ],
+)
+def test_arguments_that_contradict_the_slice_are_refused_together(folder, changes, told):
+    with pytest.raises(ValidationError) as caught:
+        AppArgs.model_validate(arguments(folder, **changes))
+    assert all(part in str(caught.value) for part in told)
+
+
+def test_all_contradictions_of_model_and_settings_are_told_at_once(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"vocab_size": 300, "eos_token_id": None, "pad_token_id": None}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").unlink()
+    args = AppArgs.model_validate(arguments(folder, settings={"max_sequence_length": 300}))
+    with pytest.raises(ModelError) as caught:
+        build(args)
+    assert [line.removeprefix(f"{folder}: ") for line in str(caught.value).splitlines()] == [
+        "max_sequence_length 300 is more than the model's own limit of 256",
+        "its tokenizer has 320 tokens, but the model only 300",
+        "it names no eos_token_id, so no completion would end by itself",
+    ]
+
+
+def test_a_key_file_that_holds_no_key_is_refused(folder, tmp_path):
+    missing = AppArgs.model_validate(arguments(folder, api_key_file=str(tmp_path / "none")))
+    with pytest.raises(ValueError, match="none cannot be read: No such file"):
+        build(missing)
+    (tmp_path / "empty").write_text("\n")
+    empty = AppArgs.model_validate(arguments(folder, api_key_file=str(tmp_path / "empty")))
+    with pytest.raises(ValueError, match="empty is empty; write the key into it"):
+        build(empty)
