@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,10 +152,10 @@ def _text(url: str, file: io.BufferedIOBase, _column: str) -> Iterator[Item]:
     if "\x00" in text:
         yield Fault(f"{url}: holds NUL bytes, so it is not text; remove the file")
         return
-    yield from (Document(part) for part in _cut(text))
+    yield from (Document(part) for part in cut(text))
 
 
-def _cut(text: str) -> Iterator[str]:
+def cut(text: str) -> Iterator[str]:
     """Parts of at least LONG_TEXT_CHARS that end at blank lines; all parts together are `text`."""
     start = 0
     while len(text) - start > LONG_TEXT_CHARS:
@@ -177,19 +178,22 @@ def _jsonl(url: str, file: io.BufferedIOBase, column: str) -> Iterator[Item]:
         except json.JSONDecodeError as error:
             yield Fault(f"{where}: not JSON ({error.msg}); one JSON object a line is expected")
             continue
-        if not isinstance(record, dict) or column not in record:
-            yield Fault(f"{where}: {_no_column(column, record)}")
-            continue
-        yield _value(where, record[column], column)
+        yield _field(where, record, column)
 
 
-def _value(where: str, value: object, column: str) -> Item:
-    if value is None:
-        return Null()
-    if not isinstance(value, str):
-        kind = type(value).__name__
-        return Fault(f"{where}: column {column!r} holds {kind}, not text; set text_column")
-    return Document(value)
+def _field(where: str, record: Any, column: str) -> Item:
+    if not isinstance(record, dict):
+        return Fault(f"{where}: not a JSON object; one a line is expected")
+    if column not in record:
+        return Fault(f"{where}: {_no_column(column, record)}")
+    match record[column]:
+        case None:
+            return Null()
+        case str(text):
+            return Document(text)
+        case value:
+            kind = type(value).__name__
+            return Fault(f"{where}: column {column!r} holds {kind}, not text; set text_column")
 
 
 def _parquet(url: str, file: io.BufferedIOBase, column: str) -> Iterator[Item]:
@@ -208,5 +212,5 @@ def _parquet(url: str, file: io.BufferedIOBase, column: str) -> Iterator[Item]:
 
 
 def _no_column(column: str, names: Iterable[str]) -> str:
-    known = ", ".join(sorted(names)) if not isinstance(names, str) else "none"
-    return f"no column {column!r}; set text_column to one of: {known or 'none'}"
+    known = ", ".join(sorted(names)) or "there is none"
+    return f"no column {column!r}; set text_column to one of: {known}"
