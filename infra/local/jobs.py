@@ -21,7 +21,7 @@ from infra.errors import LocalError
 from infra.local import engine
 from infra.local.cluster import GONE
 from infra.local.provider import Props, changed, urn, user_errors
-from infra.local.ray_api import RayApi
+from infra.local.ray_api import ENDED, RayApi
 
 QUIET_LIMIT_S = 900.0
 """A job that logs nothing for so long is taken for hung."""
@@ -32,7 +32,6 @@ _LAST_LINES = 12
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PROGRESS = re.compile(r"raytpu \| (.*)")
 _ERROR = re.compile(r"raytpu \| error: (.*)")
-_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _WHAT_IT_DOES = ("entrypoint", "version", "result_file")
 
 
@@ -110,7 +109,7 @@ def _stop_earlier(api: RayApi, name: str) -> None:
     running = [
         job["submission_id"]
         for job in api.jobs()
-        if str(job.get("submission_id")).startswith(f"{name}-") and job["status"] not in _ENDED
+        if str(job.get("submission_id")).startswith(f"{name}-") and job["status"] not in ENDED
     ]
     for job_id in running:
         api.stop(job_id)
@@ -151,7 +150,7 @@ def _ended(api: RayApi, job_id: str) -> dict[str, Any]:
         if job is None:
             raise LocalError(f"Ray no longer knows job {job_id}; run `pulumi refresh`, then `up`")
         ended.append(job)
-        return job["status"] in _ENDED
+        return job["status"] in ENDED
 
     api.wait_for(done, _END_TIMEOUT_S, f"job {job_id} to end")
     return ended[-1]

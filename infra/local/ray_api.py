@@ -16,6 +16,9 @@ _POLL_S = 0.5
 
 Json = dict[str, Any]
 
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+"""States of a job that it does not leave."""
+
 
 class RayApi:
     """The dashboard at `url`, e.g. "http://127.0.0.1:8265". Raises LocalError when it is gone."""
@@ -64,11 +67,31 @@ class RayApi:
         self._request("POST", f"/api/jobs/{quote(job_id)}/stop", missing_ok=True)
 
     def job_log(self, job_id: str, poll_s: float) -> Iterator[str | None]:
-        """The job's log as it grows, from the start; None each `poll_s` in which nothing came."""
+        """The job's log as it grows, from the start; None each `poll_s` in which nothing came.
+
+        Ends when the job has ended. A connection that breaks before is made anew.
+        """
+        seen = 0
+        while True:
+            skip = seen
+            for chunk in self._tail(job_id, poll_s):
+                if chunk is None:
+                    yield None
+                    continue
+                yield from filter(None, [chunk[skip:]])
+                seen += max(len(chunk) - skip, 0)
+                skip = max(skip - len(chunk), 0)
+            job = self.job(job_id)
+            if job is None or job["status"] in ENDED:
+                return
+            time.sleep(poll_s)
+
+    def _tail(self, job_id: str, poll_s: float) -> Iterator[str | None]:
         url = f"ws{self.url.removeprefix('http')}/api/jobs/{quote(job_id)}/logs/tail"
+        # Uncompressed: with it Ray's dashboard closes the connection at the first message.
+        # No keep-alive: on a busy machine its answer comes too late.
+        options = {"proxy": None, "compression": None, "max_size": None, "ping_interval": None}
         try:
-            # Uncompressed: with it Ray's dashboard closes the connection at the first message.
-            options = {"proxy": None, "compression": None, "max_size": None}
             with connect(url, open_timeout=_REQUEST_TIMEOUT_S, **options) as socket:
                 while True:
                     try:

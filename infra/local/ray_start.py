@@ -15,9 +15,11 @@ Usage: python -m infra.local.ray_start JSON, with the keyword arguments of Ray's
 import json
 import os
 import sys
+from typing import cast
 
 from ray._private.node import Node
 from ray._private.parameter import RayParams
+from ray._private.utils import write_ray_address
 
 LOOPBACK = "127.0.0.1"
 
@@ -36,7 +38,10 @@ def main() -> None:
         **options,
     )
     node = Node(params, head=head, shutdown_at_exit=False, spawn_reaper=False, connect_only=False)
-    sys.stdout.write(f"{node.gcs_address}\n")  # pyright: ignore[reportUnknownMemberType] # untyped
+    address = cast("str", node.gcs_address)  # pyright: ignore[reportUnknownMemberType] # untyped
+    # As `ray start` does: without it a job's supervisor looks for any cluster of this machine.
+    write_ray_address(address, options["temp_dir"])
+    sys.stdout.write(f"{address}\n")
 
 
 if __name__ == "__main__":
