@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
@@ -46,6 +53,13 @@ class AppArgs(BaseModel):
     @classmethod
     def _contract(cls, raw: Any) -> Any:
         return SliceContract.from_json(json.dumps(raw)) if isinstance(raw, Mapping) else raw
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _on_a_file_system(cls, raw: Any) -> Any:
+        if isinstance(raw, str) and "://" in raw:
+            raise ValueError(f"{raw} is not a folder; mount the bucket and name the mounted path")
+        return raw
 
     @model_validator(mode="after")
     def _fits_the_slice(self) -> Self:
@@ -160,8 +174,33 @@ class Ingress:
         return self._api
 
 
-def build(args: AppArgs) -> serve.Application:
-    """The application for `args`. Raises ModelError or ValueError, which Serve reports."""
+def build(args: dict[str, Any]) -> serve.Application:
+    """The application for `args`, which AppArgs describes.
+
+    Raises ValueError with all faults in one line: Serve's status ends with it.
+    """
+    try:
+        return application(read_args(args))
+    except ModelError as error:
+        raise ValueError("; ".join(str(error).splitlines())) from None
+
+
+def read_args(raw: Mapping[str, Any]) -> AppArgs:
+    """Raises ModelError that lists every fault."""
+    try:
+        return AppArgs.model_validate(raw)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+    places = [".".join(map(str, fault["loc"])) for fault in faults]
+    told = [fault["msg"].removeprefix("Value error, ") for fault in faults]
+    raise ModelError(
+        "serve",
+        [f"{place}: {what}" if place else what for place, what in zip(places, told, strict=True)],
+    )
+
+
+def application(args: AppArgs) -> serve.Application:
+    """Raises ModelError for a model or key that cannot be served."""
     check_model(args, read_config(args.model), Text(args.model))
     if args.api_key_file is not None:
         _read_key(args.api_key_file)
@@ -207,7 +246,8 @@ def _read_key(path: Path) -> str:
     try:
         key = path.read_text().strip()
     except OSError as error:
-        raise ValueError(f"api_key_file {path} cannot be read: {error.strerror}") from None
+        fault = f"cannot be read: {error.strerror}"
+        raise ModelError(f"api_key_file {path}", [fault]) from None
     if not key:
-        raise ValueError(f"api_key_file {path} is empty; write the key into it")
+        raise ModelError(f"api_key_file {path}", ["is empty; write the key into it"])
     return key

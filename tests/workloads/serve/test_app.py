@@ -1,17 +1,24 @@
 """The application on real Ray Serve, on a simulated host of a v6e 2x2 slice."""
 
+import asyncio
 import concurrent.futures
 import shutil
 import socket
+import sys
 import tempfile
 import time
 
 import httpx
 import openai
 import pytest
+import ray
 from openai import OpenAI
+from ray import cloudpickle, serve
 from ray.cluster_utils import Cluster
 from tokenizers import Tokenizer
+
+from workloads.serve.app import Ingress, read_args
+from workloads.serve.completion import Delta
 
 pytestmark = pytest.mark.cluster
 
@@ -35,6 +42,7 @@ SETTINGS = {
     "dtype": "float32",
 }
 DEPLOY_TIMEOUT_S = 180
+START_ATTEMPTS = 3  # Ray gives a raylet 30 s to start, which a busy machine may not have
 
 
 def arguments(folder, **changes):
@@ -61,32 +69,39 @@ def simulated(chips):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A head that has chips of another shape, and the declared slice's host."""
+    """The cluster, the declared slice's host in it, and the dashboard's address."""
     # Short: a socket's path has at most 107 bytes.
-    folder = tempfile.mkdtemp(prefix="raytpu-", dir="/tmp")  # noqa: S108 (see above)
-    dashboard_port = free_port()
-    cluster = Cluster()
-    cluster.add_node(
-        num_cpus=1,
-        resources={"TPU": 4},
-        labels=labels("4x4"),
-        include_dashboard=True,
-        dashboard_port=dashboard_port,
-        temp_dir=folder,
-        env_vars=simulated(2),
-        object_store_memory=128 << 20,
-    )
-    host = cluster.add_node(
-        num_cpus=2,
-        resources={"TPU": 4},
-        labels=labels("2x2"),
-        temp_dir=folder,
-        env_vars=simulated(4),
-        object_store_memory=128 << 20,
-    )
-    yield cluster, host, f"http://127.0.0.1:{dashboard_port}"
+    folder = tempfile.mkdtemp(prefix="raytpu-", dir="/tmp")
+    cluster, host, dashboard = started(folder, START_ATTEMPTS)
+    yield cluster, host, dashboard
     cluster.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def started(folder, attempts):
+    cluster, dashboard_port = Cluster(), free_port()
+    try:
+        host = start(cluster, f"{folder}/{attempts}", dashboard_port)
+    except Exception:  # Ray raises no other when a raylet was too slow
+        cluster.shutdown()
+        if attempts == 1:
+            raise
+        return started(folder, attempts - 1)
+    return cluster, host, f"http://127.0.0.1:{dashboard_port}"
+
+
+def start(cluster, folder, dashboard_port):
+    """A head that has as many chips but of another shape, and the declared slice's host."""
+    common = {"resources": {"TPU": 4}, "temp_dir": folder, "object_store_memory": 128 << 20}
+    cluster.add_node(
+        **common,
+        num_cpus=1,
+        labels=labels("4x4"),
+        env_vars=simulated(2),
+        include_dashboard=True,
+        dashboard_port=dashboard_port,
+    )
+    return cluster.add_node(**common, num_cpus=2, labels=labels("2x2"), env_vars=simulated(4))
 
 
 def deployed(dashboard, port, args):
@@ -103,15 +118,14 @@ def deployed(dashboard, port, args):
             }
         ],
     }
-    deadline = time.monotonic() + DEPLOY_TIMEOUT_S
     url = f"{dashboard}/api/serve/applications/"
     httpx.put(url, json=config, timeout=60).raise_for_status()
-    while time.monotonic() < deadline:
-        state = httpx.get(url, timeout=60).json()["applications"].get("chat", {})
-        if state.get("status") in ("RUNNING", "DEPLOY_FAILED"):
-            return state
+    deadline, state = time.monotonic() + DEPLOY_TIMEOUT_S, {}
+    while state.get("status") not in ("RUNNING", "DEPLOY_FAILED"):
+        assert time.monotonic() < deadline, f"not settled after {DEPLOY_TIMEOUT_S} s: {state}"
         time.sleep(0.5)
-    raise AssertionError(f"the application is not settled after {DEPLOY_TIMEOUT_S} s: {state}")
+        state = httpx.get(url, timeout=60).json()["applications"].get("chat", {})
+    return state
 
 
 @pytest.fixture(scope="module")
@@ -202,25 +216,59 @@ def test_clients_beyond_the_queue_are_told_to_come_again(client):
 
     def ask(i):
         try:
-            return greedy(client, f"n {i}", max_tokens=40).choices[0].text
+            return greedy(client, f"n {i}", max_tokens=40)
         except openai.InternalServerError as error:
-            assert error.status_code == 503
-            assert error.code == "overloaded"
-            return None
+            return error
 
     with concurrent.futures.ThreadPoolExecutor(60) as threads:
         answers = list(threads.map(ask, range(60)))
-    assert 60 > sum(answer is not None for answer in answers) >= 36
+    refused = [answer for answer in answers if isinstance(answer, openai.InternalServerError)]
+    assert {(error.status_code, error.code) for error in refused} == {(503, "overloaded")}
+    assert len(answers) - len(refused) >= 36
 
 
-def test_clients_that_leave_give_their_rows_back(client):
-    for _ in range(8):  # twice the rows
-        stream = greedy(client, "The model", stream=True, max_tokens=55)
-        next(iter(stream))
+class EndlessEngine:
+    """One word, and then nothing until the caller leaves."""
+
+    def __init__(self):
+        self.left = 0
+
+    async def complete(self, prompt, sampling, stops):
+        assert prompt
+        assert sampling
+        assert stops == ()
+        try:
+            yield Delta("word", 1)
+            await asyncio.Event().wait()
+        finally:
+            self.left += 1
+
+    async def departures(self):
+        return self.left
+
+
+def test_clients_that_leave_end_their_requests_in_the_engine(cluster, client, app, tiny_folder):
+    """Also one that waits for the whole answer and hangs up."""
+    ray.init(address=cluster[0].address, namespace="serve")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not import tests
+    try:
+        args = read_args(arguments(tiny_folder))
+        endless = serve.deployment(ray_actor_options={"num_cpus": 0.1})(EndlessEngine)
+        ingress = serve.deployment(ray_actor_options={"num_cpus": 0.1})(serve.ingress()(Ingress))
+        serve.run(ingress.bind(endless.bind(), args), name="endless", route_prefix="/endless")
+        patient = client.with_options(base_url=app.replace("/v1", "/endless/v1"))
+        stream = greedy(patient, "x", stream=True)
+        assert next(iter(stream)).choices[0].text == "word"
         stream.close()
-    began = time.monotonic()
-    assert greedy(client, "The model", max_tokens=2).usage.completion_tokens <= 2
-    assert time.monotonic() - began < 20
+        with pytest.raises(openai.APITimeoutError):
+            greedy(patient.with_options(timeout=3), "x")
+        engine = serve.get_deployment_handle("EndlessEngine", "endless")
+        deadline = time.monotonic() + 30
+        while (left := engine.departures.remote().result(timeout_s=30)) < 2:
+            assert time.monotonic() < deadline, f"{left} of 2 requests have ended"
+            time.sleep(0.2)
+    finally:
+        ray.shutdown()
 
 
 def test_a_model_that_does_not_fit_its_slice_fails_the_deployment_with_the_reason(
@@ -232,4 +280,5 @@ def test_a_model_that_does_not_fit_its_slice_fails_the_deployment_with_the_reaso
     port = int(str(client.base_url).split(":")[2].split("/")[0])
     state = deployed(dashboard, port, arguments(tiny_folder, settings=settings))
     assert state["status"] == "DEPLOY_FAILED"
-    assert "max_sequence_length 512 is more than the model's own limit of 256" in state["message"]
+    reason = state["message"].strip().splitlines()[-1]
+    assert "max_sequence_length 512 is more than the model's own limit of 256" in reason
