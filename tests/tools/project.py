@@ -17,15 +17,26 @@ class PulumiProject:
     environ: dict[str, str]
 
     @classmethod
-    def at(cls, root: Path, files: dict[str, str]) -> "PulumiProject":
-        """Makes the project in the empty folder `root` from texts by path."""
-        for name in (".venv", ".tools", "tools"):
+    def at(cls, root: Path, files: dict[str, str], links: tuple[str, ...] = ()) -> "PulumiProject":
+        """Makes the project in the empty folder `root` from texts by path.
+
+        `links` names what else of the repository it shows, e.g. "infra" and "pyproject.toml".
+        """
+        for name in (".venv", ".tools", "tools", *links):
             (root / name).symlink_to(REPOSITORY / name)
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        # What the developer has chosen for Pulumi is no part of the test.
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("PULUMI_")}
+        # What the developer, or a tools/run around the tests, has set is no part of the test.
+        kept = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("PULUMI_", "RAYTPU_"))
+        }
+        folders = kept["PATH"].split(os.pathsep)
+        kept["PATH"] = os.pathsep.join(
+            folder for folder in folders if not Path(folder).is_relative_to(REPOSITORY)
+        )
         return cls(root, {**kept, "PULUMI_HOME": str(root / "home")})
 
     def start(self, *command: str, **environ: str) -> "subprocess.Popen[str]":

@@ -1,6 +1,7 @@
 """What the language host promises the engine and no `pulumi` command shows by itself."""
 
 import importlib.metadata
+import json
 import os
 import signal
 import subprocess
@@ -26,12 +27,21 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(os.getpid(), flush=True)
 time.sleep(60)
 """
+EXECUTOR = """\
+import json, os, sys
+seen = {name: os.environ.get(name) for name in ("PULUMI_CONFIG", "PULUMI_CONFIG_SECRET_KEYS")}
+with open("seen", "w") as file:
+    json.dump({"argv": sys.argv[1:], **seen}, file)
+sys.exit(int(sys.argv[-1]))
+"""
 HOST = REPOSITORY / "tools/pulumi/language_host.py"
 
 
 @pytest.fixture(scope="module")
-def process():
-    given = ["--executor", "unused", "--parent", str(os.getpid()), "-v=9", "127.0.0.1:1"]
+def process(tmp_path_factory):
+    executor = tmp_path_factory.mktemp("executor") / "executor.py"
+    executor.write_text(EXECUTOR)
+    given = ["--executor", str(executor), "--parent", str(os.getpid()), "-v=9", "127.0.0.1:1"]
     command = [sys.executable, HOST, *given]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
         yield host
@@ -51,6 +61,51 @@ def program(folder, text="", **options):
     struct = struct_pb2.Struct()
     struct.update(options)
     return language_pb2.ProgramInfo(**info, options=struct)
+
+
+def run_request(folder, exit_code):
+    return language_pb2.RunRequest(
+        info=program(folder),
+        project="sample",
+        stack="s",
+        pwd=str(folder),
+        config={"sample:token": "hidden", "sample:zone": "a"},
+        configSecretKeys=["sample:token"],
+        monitor_address="127.0.0.1:2",
+        organization="organization",
+        parallel=16,
+        dryRun=True,
+        args=[str(exit_code)],
+    )
+
+
+def test_a_program_gets_its_stack_its_config_and_which_of_it_is_secret(host, tmp_path):
+    host.Run(run_request(tmp_path, 0), timeout=30)
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert json.loads(seen["PULUMI_CONFIG"]) == {"sample:token": "hidden", "sample:zone": "a"}
+    assert json.loads(seen["PULUMI_CONFIG_SECRET_KEYS"]) == ["sample:token"]
+    *options, folder, last = seen["argv"]
+    assert dict(zip(options[::2], options[1::2], strict=True)) == {
+        "--monitor": "127.0.0.1:2",
+        "--engine": "127.0.0.1:1",
+        "--project": "sample",
+        "--root_directory": str(tmp_path),
+        "--stack": "s",
+        "--organization": "organization",
+        "--pwd": str(tmp_path),
+        "--parallel": "16",
+        "--dry_run": "true",
+    }
+    assert (folder, last) == (str(tmp_path), "0")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "bail", "error"),
+    [(0, False, ""), (32, True, ""), (3, False, "the program exited with code 3")],
+)
+def test_only_an_error_that_was_not_shown_is_reported(host, tmp_path, exit_code, bail, error):
+    answer = host.Run(run_request(tmp_path, exit_code), timeout=30)
+    assert (answer.bail, answer.error) == (bail, error)
 
 
 def test_a_plugin_is_heard_on_both_streams_and_its_exit_code_comes_last(host, tmp_path):

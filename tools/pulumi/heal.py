@@ -4,9 +4,13 @@ After a SIGKILL (or a power cut) the engine's provider processes go on creating 
 lock stays in the backend. Only what is certainly dead is touched: processes of this project that no
 `pulumi` leads any more, and a lock whose holder was a process of this machine that is gone.
 
-    tools/run python tools/pulumi/heal.py STACK
+The state also keeps what was in the making, and every later run warns of it. With --forget-pending
+that is dropped; only for stacks whose providers cope with their own leftovers, as `local` does.
+
+    tools/run python tools/pulumi/heal.py STACK [--forget-pending]
 """
 
+import argparse
 import json
 import os
 import socket
@@ -23,7 +27,12 @@ from environment import ROOT_VARIABLE
 PLUGINS = ("pulumi.dynamic", "pulumi-language-python", "pulumi-resource-pulumi-python")
 """Words in the command lines of the engine's processes, and not in those a provider starts."""
 GRACE_S = 5.0
-CANCEL_LIMIT_S = 60
+COMMAND_LIMIT_S = 120
+
+
+def is_engine(name: str) -> bool:
+    """Whether a process of this name is a CLI (some installers wrap it: `.pulumi-wrapped`)."""
+    return "pulumi" in name and not name.startswith(("pulumi-language", "pulumi-resource"))
 
 
 def orphans(root: Path) -> Iterator[psutil.Process]:
@@ -33,7 +42,7 @@ def orphans(root: Path) -> Iterator[psutil.Process]:
             if (
                 any(word in " ".join(process.cmdline()) for word in PLUGINS)
                 and process.environ().get(ROOT_VARIABLE) == str(root)
-                and not any(parent.name() == "pulumi" for parent in process.parents())
+                and not any(is_engine(parent.name()) for parent in process.parents())
             ):
                 yield process
         except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -73,20 +82,45 @@ def locks(backend: str, project: str, stack: str) -> list[Path]:
     return sorted(folder.glob(f".pulumi/locks/organization/{project}/{name}/*.json"))
 
 
-def main(argv: list[str]) -> int:
-    """Returns 0 also if a live process holds the lock: `pulumi` itself says so best."""
-    if len(argv) != 1:
-        sys.stderr.write("heal.py: say which stack: tools/run python tools/pulumi/heal.py STACK\n")
-        return 2
-    root = Path(os.environ[ROOT_VARIABLE])
+def pulumi(*command: str) -> str:
+    """What a `pulumi` command prints. Raises CalledProcessError or TimeoutExpired."""
+    done = subprocess.run(
+        ["pulumi", *command], stdout=subprocess.PIPE, text=True, timeout=COMMAND_LIMIT_S, check=True
+    )
+    return done.stdout
+
+
+def heal(root: Path, stack: str, *, forget_pending: bool) -> None:
+    """Says on stderr what it clears. A lock that is held stays; `pulumi` names the holder."""
+    where = ("--cwd", str(root), "--stack", stack)
     if ended := end_orphans(root):
         sys.stderr.write(f"ended {ended} processes of a `pulumi` that was killed\n")
     project = yaml.safe_load((root / "Pulumi.yaml").read_text())["name"]
-    held = locks(os.environ.get("PULUMI_BACKEND_URL", ""), project, argv[0])
+    held = locks(os.environ.get("PULUMI_BACKEND_URL", ""), project, stack)
     if held and all(holder_is_gone(lock) for lock in held):
-        sys.stderr.write(f"the lock of stack {argv[0]} is from a `pulumi` that was killed\n")
-        command = ["pulumi", "cancel", "--yes", "--cwd", str(root), "--stack", argv[0]]
-        return subprocess.run(command, timeout=CANCEL_LIMIT_S, check=False).returncode
+        sys.stderr.write(f"the lock of stack {stack} is from a `pulumi` that was killed\n")
+        pulumi("cancel", "--yes", *where)
+    if forget_pending and json.loads(pulumi("stack", "export", *where))["deployment"].get(
+        "pending_operations"
+    ):
+        sys.stderr.write(f"forgetting what stack {stack} had in the making\n")
+        flags = ("--yes", "--skip-preview", "--non-interactive", "--clear-pending-creates")
+        pulumi("refresh", *flags, *where)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="heal.py", description="Clears up after a killed pulumi")
+    parser.add_argument("stack")
+    parser.add_argument("--forget-pending", action="store_true")
+    options = parser.parse_args(argv)
+    if ROOT_VARIABLE not in os.environ:
+        parser.error("start it with tools/run")
+    try:
+        root = Path(os.environ[ROOT_VARIABLE])
+        heal(root, options.stack, forget_pending=options.forget_pending)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        sys.stderr.write(f"heal.py: {error}; its output says why\n")
+        return 1
     return 0
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from environment import backend, resolve, state
@@ -25,19 +24,21 @@ def run(command: list[str], root: Path) -> int:
     environ = resolve(os.environ, root)
     if environ.get("PULUMI_BACKEND_URL") == backend(root):
         state(root).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="raytpu-") as folder:
-        interrupt = Path(folder) / "interrupted"
-        # The terminal sends these two to the command as well.
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: interrupt.touch())
-        child = subprocess.Popen(command, env={**environ, INTERRUPT_VARIABLE: str(interrupt)})
+    interrupt = root / ".raytpu/interrupts" / str(os.getpid())
+    interrupt.parent.mkdir(parents=True, exist_ok=True)
+    interrupt.unlink(missing_ok=True)
+    # The terminal sends these two to the command as well.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: interrupt.touch())
+    child = subprocess.Popen(command, env={**environ, INTERRUPT_VARIABLE: str(interrupt)})
 
-        def pass_on(*_: object) -> None:
-            interrupt.touch()
-            child.terminate()
+    def pass_on(*_: object) -> None:
+        interrupt.touch()
+        child.terminate()
 
-        signal.signal(signal.SIGTERM, pass_on)
-        code = child.wait()
+    signal.signal(signal.SIGTERM, pass_on)
+    code = child.wait()
+    interrupt.unlink(missing_ok=True)
     if code < 0:
         end_orphans(root)
         return 128 - code
