@@ -1,0 +1,229 @@
+"""The training job on a simulated v5p slice of two hosts: real raylets, a real JaxTrainer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from ray._common.utils import get_default_ray_temp_dir
+from ray.cluster_utils import Cluster
+from safetensors import safe_open
+
+from workloads.contract import SliceContract
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+CONTRACT = SliceContract(
+    name="drill",
+    slices=1,
+    generation="v5p",
+    machine_type="ct5p-hightpu-4t",
+    topology="2x2x2",
+    hosts=2,
+    chips_per_host=4,
+    hbm_gib_per_chip=95,
+    accelerator_type="TPU-V5P",
+    pod_type="v5p-16",
+)
+SETTINGS = {
+    "model": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "layers": 1,
+        "attention_heads": 2,
+        "key_value_heads": 2,
+        "head_dim": 16,
+    },
+    "mesh": {"data": 4, "tensor": 2},
+    "steps": 60,
+    "global_batch": 16,
+    "warmup_steps": 5,
+    "learning_rate": 0.02,
+    "dtype": "float32",
+    "checkpoint_every": 10,
+    "evaluate_every": 1000,
+    "log_every": 2,
+}
+
+
+class Slice:
+    """One simulated slice whose hosts can be lost and come back."""
+
+    def __init__(self, folder):
+        Path(get_default_ray_temp_dir()).mkdir(
+            exist_ok=True
+        )  # cluster_utils notes its address in there
+        self.cluster = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 2, "include_dashboard": False, "temp_dir": folder},
+        )
+        self.nodes = [self._host(i) for i in range(CONTRACT.hosts)]
+
+    def lose_host(self, index):
+        self.cluster.remove_node(self.nodes[index], allow_graceful=False)
+
+    def bring_back_host(self, index):
+        self.nodes[index] = self._host(index)
+
+    def _host(self, index):
+        name, chips = "slice-0", CONTRACT.chips_per_host
+        head = {f"TPU-{CONTRACT.pod_type}-head": 1} if index == 0 else {}
+        return self.cluster.add_node(
+            num_cpus=2,
+            resources={"TPU": chips, f"accelerator_type:{CONTRACT.accelerator_type}": 1, **head},
+            labels={
+                "ray.io/tpu-slice-name": name,
+                "ray.io/tpu-worker-id": str(index),
+                "ray.io/tpu-topology": CONTRACT.topology,
+                "ray.io/tpu-pod-type": CONTRACT.pod_type,
+                "ray.io/accelerator-type": CONTRACT.accelerator_type,
+            },
+            env_vars={
+                "TPU_NAME": name,
+                "TPU_WORKER_ID": str(index),
+                "TPU_ACCELERATOR_TYPE": CONTRACT.pod_type,
+                "TPU_TOPOLOGY": CONTRACT.topology,
+                "JAX_PLATFORMS": "cpu",
+                "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
+            },
+        )
+
+
+class Job:
+    """A driver process, and the lines that people read of it."""
+
+    def __init__(self, address, module, *arguments):
+        self.lines = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            env=os.environ | {"RAY_ADDRESS": address},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def wait_for(self, text, timeout_s):
+        with self._changed:
+            found = self._changed.wait_for(lambda: text in "\n".join(self.lines), timeout_s)
+        assert found, f"no {text!r} within {timeout_s} s of: {self.lines}"
+
+    def finish(self, timeout_s):
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            pytest.fail(f"not finished within {timeout_s} s: {self.lines}")
+        self._reader.join(timeout=10)
+        return code
+
+    def _read(self):
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if "raytpu | " in line:
+                with self._changed:
+                    self.lines.append(line.split("raytpu | ")[1].strip())
+                    self._changed.notify_all()
+
+
+@pytest.fixture(scope="module")
+def tpu(tmp_path_factory):
+    # Ray's sockets lie in its folder, and a socket's path is at most 107 bytes long.
+    tpu = Slice(str(tmp_path_factory.getbasetemp().parent / "rayt"))
+    yield tpu
+    tpu.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tpu, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    settings = json.dumps({"vocab_size": 512, "sequence_length": 32})
+    arguments = ["--settings", settings, "--output", str(folder)]
+    job = Job(tpu.cluster.address, "workloads.data.main", *arguments)
+    assert job.finish(120) == 0, job.lines
+    return folder
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    return tmp_path_factory.mktemp("run")
+
+
+def train(tpu, corpus, output, *more, **changes):
+    return Job(
+        tpu.cluster.address,
+        "workloads.train.main",
+        *("--slice", CONTRACT.to_json()),
+        *("--settings", json.dumps(SETTINGS | changes)),
+        *("--corpus", str(corpus)),
+        *("--output", str(output)),
+        *more,
+    )
+
+
+def test_a_run_that_loses_a_host_goes_on_from_its_last_checkpoint(tpu, corpus, output):
+    job = train(tpu, corpus, output)
+    job.wait_for("mesh data 4 x tensor 2: 8 cpu devices on 2 hosts", 240)
+    job.wait_for("step 24/60", 240)
+    tpu.lose_host(1)
+    tpu.bring_back_host(1)
+    assert job.finish(400) == 0, job.lines
+    (resumed,) = [line for line in job.lines if "resuming after step" in line]
+    step = int(resumed.rsplit(" ", 1)[1])
+    # Step 24 was told, so the checkpoint of step 20 had been asked for; it is saved meanwhile.
+    assert step in range(10, 60, 10)
+    result = json.loads((output / "result.json").read_text())
+    assert result["steps"] == 60
+    assert result["held_out_loss"] < result["unigram_entropy"] - 0.3
+    told = f"held-out loss {result['held_out_loss']:.3f} nats a token, against a unigram entropy"
+    assert any(line.startswith(told) for line in job.lines)
+    with safe_open(output / "export" / "model.safetensors", framework="np") as weights:
+        assert weights.get_slice("model.embed_tokens.weight").get_shape() == [512, 32]
+
+
+def test_a_finished_run_is_not_trained_again(tpu, corpus, output):
+    before = (output / "result.json").read_bytes()
+    started = time.monotonic()
+    job = train(tpu, corpus, output)
+    assert job.finish(60) == 0, job.lines
+    assert "this run is finished" in job.lines[0]
+    assert (output / "result.json").read_bytes() == before
+    assert time.monotonic() - started < 60
+
+
+def test_another_run_is_refused_the_output(tpu, corpus, output):
+    job = train(tpu, corpus, output, learning_rate=0.5)
+    assert job.finish(60) == 1
+    (line,) = job.lines
+    assert line.startswith("error: learning_rate is 0.5, but the run in")
+
+
+def test_what_does_not_fit_is_refused_before_the_slice_is_taken(tpu, corpus, tmp_path):
+    job = train(
+        tpu, corpus, tmp_path, mesh={"data": 2, "tensor": 3}, global_batch=12, warmup_steps=60
+    )
+    assert job.finish(60) == 1
+    text = "\n".join(job.lines)
+    assert "mesh: data 2 x tensor 3 is 6 chips, but slice drill has 8" in text
+    assert "global_batch: 12 rows do not divide over 8 chips; use 8 or 16" in text
+    assert "warmup_steps: 60 leave nothing of 60 steps" in text
+    assert "model.attention_heads: 2 is not a multiple of mesh axis tensor 3" in text
+
+
+def test_a_slice_that_is_not_whole_is_waited_for_and_then_given_up(tpu, corpus, tmp_path):
+    tpu.lose_host(1)
+    try:
+        job = train(tpu, corpus, tmp_path, "--slice-timeout-s", "3")
+        assert job.finish(90) == 1
+    finally:
+        tpu.bring_back_host(1)
+    waiting, error = job.lines
+    assert "waiting for 1 slice(s) TPU-V5P 2x2x2: 0 ready (limit 3 s)" in waiting
+    assert "0 of 1 slice(s) TPU-V5P 2x2x2 whole and idle after 3 s" in error

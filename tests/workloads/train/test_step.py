@@ -1,0 +1,142 @@
+"""The compiled steps on eight devices, against one device and against numpy."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from workloads.model import sharding
+from workloads.settings import MeshSettings, TrainSettings
+from workloads.train.checkpoints import Checkpoints, latest_step
+from workloads.train.step import learning_rate, make_optimizer, make_trainer
+
+BATCH, LENGTH = 8, 32
+
+
+def settings(**changes):
+    values: dict[str, Any] = {
+        "mesh": MeshSettings(data=4, tensor=2),
+        "steps": 30,
+        "global_batch": BATCH,
+        "warmup_steps": 3,
+        "dtype": "float32",
+    }
+    return TrainSettings(**values | changes)
+
+
+def trainer_on(config, devices, mesh=None, **changes):
+    mesh = mesh or MeshSettings(data=4, tensor=2)
+    chosen = settings(mesh=mesh, **changes)
+    return make_trainer(chosen, config, sharding.make_mesh(mesh, devices[: mesh.devices]))
+
+
+def rows(seed, count=BATCH):
+    """Rows with something to learn: each token is the one before plus the row's own number."""
+    generator = np.random.default_rng(seed)
+    start, stride = generator.integers(0, 300, (2, count, 1)) % np.array([[[300]], [[5]]])
+    return ((start + stride * np.arange(LENGTH + 1)) % 300).astype(np.int32)
+
+
+def run(trainer, state, steps):
+    losses = []
+    for step in steps:
+        state, loss = trainer.train(state, jax.device_put(rows(step), trainer.batch))
+        losses.append(float(loss))
+    return state, losses
+
+
+def test_the_loss_falls(devices, tiny_config):
+    trainer = trainer_on(tiny_config, devices, learning_rate=0.01)
+    _, losses = run(trainer, trainer.init(), [0] * 30)
+    assert losses[0] == pytest.approx(np.log(tiny_config.vocab_size), abs=0.7)
+    assert losses[-1] < losses[0] - 2
+
+
+def test_any_mesh_learns_the_same(devices, tiny_config):
+    meshes = [MeshSettings(data=1), MeshSettings(data=8), MeshSettings(data=2, tensor=4)]
+    traces = []
+    for mesh in meshes:
+        trainer = trainer_on(tiny_config, devices, mesh)
+        traces.append(run(trainer, trainer.init(), range(6))[1])
+    np.testing.assert_allclose(traces[1], traces[0], rtol=2e-4)
+    np.testing.assert_allclose(traces[2], traces[0], rtol=2e-4)
+
+
+def test_parameters_and_moments_are_cut_over_the_tensor_axis(devices, tiny_config):
+    trainer = trainer_on(tiny_config, devices)
+    state, _ = run(trainer, trainer.init(), range(1))
+    for tree in (state.params, state.optimizer):
+        matrices = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 2]
+        assert matrices
+        for leaf in matrices:
+            assert leaf.addressable_shards[0].data.size == leaf.size // 2
+
+
+def test_padding_rows_change_nothing_and_every_target_counts_once(devices, tiny_config):
+    trainer = trainer_on(tiny_config, devices)
+    state, tokens = trainer.init(), rows(1)
+    model = trainer.model(state)
+    logits = np.asarray(model(jnp.asarray(tokens[:, :-1])), np.float64)[:3]
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    by_hand = -np.take_along_axis(log_p, tokens[:3, 1:, None], axis=-1).sum()
+
+    weights = (np.arange(BATCH) < 3).astype(np.float32)
+    loss, count = trainer.evaluate(
+        state, *(jax.device_put(x, trainer.batch) for x in (tokens, weights))
+    )
+    assert float(count) == 3 * LENGTH
+    assert float(loss) == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(devices, tiny_config, tmp_path):
+    trainer = trainer_on(tiny_config, devices)
+    _, whole = run(trainer, trainer.init(), range(8))
+    url = str(tmp_path / "checkpoints")
+    assert latest_step(url) == 0
+    with Checkpoints(url, keep=2) as checkpoints:
+        state, _ = run(trainer, trainer.init(), range(2))
+        for step in (3, 4, 5):
+            state, _ = run(trainer, state, range(step - 1, step))
+            checkpoints.save(step, state)
+        checkpoints.wait()
+    assert latest_step(url) == 5
+    assert sorted(int(folder.name) for folder in (tmp_path / "checkpoints").iterdir()) == [4, 5]
+    again = trainer_on(tiny_config, devices)
+    with Checkpoints(url, keep=2) as checkpoints:
+        state = checkpoints.restore(5, again.abstract)
+    assert run(again, state, range(5, 8))[1] == whole[5:]
+
+
+def test_the_learning_rate_rises_in_a_line_and_ends_at_a_tenth():
+    rate = learning_rate(settings(steps=100, warmup_steps=10, learning_rate=0.02))
+    assert [np.asarray(rate(step)).item() for step in (0, 5, 10, 55, 100)] == pytest.approx(
+        [0, 0.01, 0.02, 0.011, 0.002]
+    )
+
+
+def test_matrices_decay_and_neither_norms_nor_embeddings_do():
+    params = {
+        "embed_tokens": {"embedding": jnp.ones((2, 2))},
+        "norm": {"scale": jnp.ones(2)},
+        "q_proj": {"kernel": jnp.ones((2, 2))},
+    }
+    chosen = settings(warmup_steps=0, weight_decay=0.5, learning_rate=0.1)
+    optimizer = make_optimizer(chosen, learning_rate(chosen))
+    still = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(still, optimizer.init(params), params)
+    changes = {path[0].key: float(leaf.sum()) for path, leaf in jax.tree.leaves_with_path(updates)}
+    assert changes == pytest.approx({"q_proj": -4 * 0.05, "norm": 0, "embed_tokens": 0})
+
+
+def test_a_large_gradient_is_clipped_to_the_norm_that_was_set():
+    chosen = settings(gradient_clip=0.5)
+    optimizer = make_optimizer(chosen, learning_rate(chosen))
+    params = {"q_proj": {"kernel": jnp.zeros((2, 2))}}
+    huge = {"q_proj": {"kernel": jnp.full((2, 2), 100.0)}}
+    _, state = optimizer.update(huge, optimizer.init(params), params)
+    # Adam's first moment is a tenth of the gradient, whose norm is now that of four times 0.25.
+    (moment,) = jax.tree.leaves(optax.tree_utils.tree_get(state, "mu"))
+    assert np.asarray(moment) == pytest.approx(0.025 * np.ones((2, 2)))
