@@ -3,6 +3,8 @@
 import json
 import re
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,7 @@ class LocalStack:
         return self.root / ".raytpu" / self.name / "storage"
 
     def declare(self, **config: Any) -> None:
-        """Writes the stack file: the keys of namespace raytpu, and what is the same in all tests."""
+        """Writes the stack file: the keys of namespace raytpu, and what all tests share."""
         declared = {"environment": "local", "cluster": {"mode": "local"}, "workloads": []} | config
         text = yaml.safe_dump({"config": {f"raytpu:{key}": v for key, v in declared.items()}})
         (self.root / f"stacks/Pulumi.{self.name}.yaml").write_text(text)
@@ -104,3 +106,10 @@ class LocalStack:
 
 def one_chip(**changes: object) -> dict[str, object]:
     return {"name": "tiny", "machine_type": "ct6e-standard-1t", "topology": "1x1", **changes}
+
+
+def wait_until(holds: Callable[[], object], limit_s: float, what: str) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {limit_s} s for {what}"
+        time.sleep(0.2)

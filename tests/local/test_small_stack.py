@@ -3,15 +3,13 @@
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 
 import httpx
 import psutil
 import pytest
 
 from infra.local import processes
-from tests.local.local_stack import LocalStack, one_chip
+from tests.local.local_stack import LocalStack, one_chip, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -100,7 +98,7 @@ def test_a_taken_port_is_named_with_its_holder_and_its_key(small: LocalStack) ->
 def test_what_a_killed_up_had_started_is_ended_by_destroy(small: LocalStack) -> None:
     small.declare(slices=[one_chip(count=3)])
     up = small.start("pulumi", "up", "--stack", small.name, "--yes", "--skip-preview")
-    _until(lambda: processes.find(f"{small.mark}/tiny-2"), 120, "the third host to be started")
+    wait_until(lambda: processes.find(f"{small.mark}/tiny-2"), 120, "the third host to be started")
     [engine] = [p for p in psutil.Process(up.pid).children() if p.name() == "pulumi"]
     engine.kill()
     up.wait(60)
@@ -117,12 +115,12 @@ def test_ctrl_c_ends_up_soon_and_in_order(small: LocalStack) -> None:
         workloads=[{"name": "corpus", "kind": "data", "vocab_size": 1024}],
     )
     up = small.start("pulumi", "up", "--stack", small.name, "--yes", "--skip-preview")
-    _until(lambda: _running_jobs(small), 120, "the job to run")
+    wait_until(lambda: _running_jobs(small), 120, "the job to run")
     os.killpg(up.pid, signal.SIGINT)
     output, _ = up.communicate(timeout=90)
     assert up.returncode != 0
     assert "interrupted; run `up` again to go on" in output
-    _until(lambda: not _running_jobs(small), 30, "the job to be stopped")
+    wait_until(lambda: not _running_jobs(small), 30, "the job to be stopped")
     small.declare(slices=[one_chip(count=1)])
     assert small.up().code == 0
 
@@ -130,10 +128,3 @@ def test_ctrl_c_ends_up_soon_and_in_order(small: LocalStack) -> None:
 def _running_jobs(stack: LocalStack) -> list[str]:
     jobs = httpx.get(f"{stack.outputs()['dashboard_url']}/api/jobs/").json()
     return [job["submission_id"] for job in jobs if job["status"] in ("PENDING", "RUNNING")]
-
-
-def _until(holds: Callable[[], object], limit_s: float, what: str) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {limit_s} s for {what}"
-        time.sleep(0.2)
