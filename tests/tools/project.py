@@ -5,6 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 60
 
@@ -66,3 +68,15 @@ class PulumiProject:
         done = self.run(*command, **environ)
         assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
         return done.stdout
+
+    def processes(self) -> list[psutil.Process]:
+        """All that run for the project: its folder is in their command line or variables."""
+        others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+        return [process for process in others if _names(process, str(self.root))]
+
+
+def _names(process: psutil.Process, text: str) -> bool:
+    try:
+        return text in " ".join(process.cmdline()) or text in process.environ().values()
+    except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False

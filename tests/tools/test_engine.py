@@ -158,22 +158,6 @@ def locks(project: PulumiProject) -> list[Path]:
     return list((project.root / ".raytpu/state/.pulumi/locks").rglob("*.json"))
 
 
-def processes(project: PulumiProject) -> list[psutil.Process]:
-    """All that run for the project, found by the folder their command lines or variables name."""
-    return [
-        process
-        for process in psutil.process_iter()
-        if process.pid != os.getpid() and names(process, str(project.root))
-    ]
-
-
-def names(process: psutil.Process, text: str) -> bool:
-    try:
-        return text in " ".join(process.cmdline()) or text in process.environ().values()
-    except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
-
-
 @pytest.fixture
 def waiting(deployed, eventually):
     """An `up` that is in the middle of making a third file, for as long as it is left alone."""
@@ -253,16 +237,16 @@ def test_a_policy_pack_can_refuse(deployed):
 
 
 def test_an_update_at_work_is_left_alone_and_an_interrupt_ends_it_in_order(waiting, deployed):
-    held, at_work = locks(deployed), processes(deployed)
+    held, at_work = locks(deployed), deployed.processes()
     assert heal(deployed) == ""
-    assert (locks(deployed), processes(deployed)) == (held, at_work)
+    assert (locks(deployed), deployed.processes()) == (held, at_work)
     assert len(held) == 1
     os.killpg(waiting.pid, signal.SIGINT)
     said, _ = waiting.communicate(timeout=30)
     assert waiting.returncode == 1, said
     assert "RuntimeError: interrupted; run it again" in said
     assert "Traceback" not in said
-    assert (locks(deployed), processes(deployed)) == ([], [])
+    assert (locks(deployed), deployed.processes()) == ([], [])
     assert "pending_operations" not in state(deployed)
 
 
@@ -271,7 +255,7 @@ def test_a_killed_cli_takes_its_plugins_with_it_and_does_not_block_the_next_up(w
     cli.kill()
     waiting.communicate(timeout=30)
     assert waiting.returncode == 128 + signal.SIGKILL
-    assert processes(deployed) == []
+    assert deployed.processes() == []
     heal(deployed)
     done = up(deployed)
     assert done.returncode == 0, done.stdout
@@ -283,7 +267,7 @@ def test_what_a_kill_of_everything_leaves_is_healed_and_the_next_up_goes_through
     waiting.communicate(timeout=30)
     assert "locked" in up(deployed).stdout
     assert "was killed" in heal(deployed, "--forget-pending")
-    assert (locks(deployed), processes(deployed)) == ([], [])
+    assert (locks(deployed), deployed.processes()) == ([], [])
     done = up(deployed)
     assert done.returncode == 0, done.stdout
     assert "pending operations" not in done.stdout
@@ -302,4 +286,4 @@ def test_a_destroy_removes_everything(deployed):
     deployed.ok("pulumi", "destroy", "--yes", "--non-interactive", "--stack", "s")
     assert made(deployed) == {}
     assert '"resources"' not in state(deployed)
-    assert processes(deployed) == []
+    assert deployed.processes() == []
