@@ -20,7 +20,7 @@ environment: $(UV)
 	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv==$(UV_VERSION)
 
 up: setup ## bring a stack up: train on a slice, serve what was trained (STACK=local)
-	tools/run python tools/pulumi/heal.py $(STACK)
+	tools/run python tools/pulumi/heal.py $(STACK) --forget-pending
 	$(PULUMI) stack select --create --stack $(STACK)
 	$(PULUMI) up --stack $(STACK) --yes --skip-preview --refresh
 
