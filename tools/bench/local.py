@@ -29,7 +29,10 @@ from infra.local.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".bench"
-STACK = "bench"
+PROJECT = FOLDER / "project"
+"""The project's program with a state and storage of its own."""
+LINKS = (".tools", ".venv", "Pulumi.yaml", "infra", "tools", "workloads")
+STACK = "local"
 PLAIN_STEPS = 60
 UP_LIMIT_S = 1800
 PHASES = {
@@ -60,12 +63,13 @@ class MemoryPeak(threading.Thread):
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    file = FOLDER / f"Pulumi.{STACK}.yaml"
-    shutil.copy(ROOT / "stacks/Pulumi.local.yaml", file)
+    shutil.rmtree(PROJECT, ignore_errors=True)
+    (PROJECT / "stacks").mkdir(parents=True)
+    for name in LINKS:
+        (PROJECT / name).symlink_to(ROOT / name)
+    file = Path(shutil.copy(ROOT / f"stacks/Pulumi.{STACK}.yaml", PROJECT / "stacks"))
     declared = config.load(stackfile.read(file), stack=STACK, encrypted=True)
-    workspace = Workspace(str(ROOT), STACK, str(ROOT / declared.storage))
-    shutil.rmtree(workspace.storage, ignore_errors=True)
+    workspace = Workspace(str(PROJECT), STACK, str(PROJECT / declared.storage))
     console = Console()
     figures: dict[str, Any] = {}
     try:
@@ -78,7 +82,7 @@ def main() -> None:
             _timed("destroy")
     with console.status("the same step in plain JAX"):
         figures |= _against_plain(declared, Path(workspace.storage))
-    (FOLDER / "local.json").write_text(json.dumps(figures, indent=2))
+    FOLDER.joinpath("local.json").write_text(json.dumps(figures, indent=2))
     table = Table("what", "measured")
     for what, value in figures.items():
         table.add_row(what, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")  # noqa: PLR2004
@@ -134,11 +138,9 @@ def _timed(verb: str, *options: str) -> tuple[float, str]:
 
 
 def _pulumi(*arguments: str) -> str:
-    file = str(FOLDER / f"Pulumi.{STACK}.yaml")
-    command = [str(ROOT / "tools/run"), "pulumi", *arguments]
     done = subprocess.run(
-        [*command, "--stack", STACK, "--config-file", file],
-        cwd=ROOT,
+        [str(PROJECT / "tools/run"), "pulumi", *arguments, "--stack", STACK],
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         timeout=UP_LIMIT_S,
