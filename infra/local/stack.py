@@ -98,8 +98,8 @@ class LocalStack(pulumi.ComponentResource):
             contract = self._config.slice(workload.slice).contract()
             corpus = self._origin(workload.data, "")
             arguments += ["--slice", contract.to_json(), "--corpus", corpus]
+            needs += [job for name, job in earlier.items() if self._goes_before(name, workload)]
             if not isinstance(workload.data, Folder):
-                needs.append(earlier[workload.data])
                 version = _versioned(version, earlier[workload.data])
         module = f"workloads.{workload.kind}.main"
         return RayJob(
@@ -111,6 +111,11 @@ class LocalStack(pulumi.ComponentResource):
             result_file=str(output / RESULT_FILES[workload.kind]),
             opts=self._child(self._head, *needs),
         )
+
+    def _goes_before(self, name: str, workload: TrainSpec) -> bool:
+        """Whether training waits for this job: it reads what that writes, or needs its slice."""
+        job = self._config.workload(name)
+        return name == workload.data or (isinstance(job, TrainSpec) and job.slice == workload.slice)
 
     def _serve(self) -> pulumi.Output[dict[str, str]]:
         served = [w for w in self._config.workloads if isinstance(w, ServeSpec)]
