@@ -22,6 +22,7 @@ def settings(**changes):
         "steps": 30,
         "global_batch": BATCH,
         "warmup_steps": 3,
+        "learning_rate": 0.01,
         "dtype": "float32",
     }
     return TrainSettings(**values | changes)
@@ -31,6 +32,12 @@ def trainer_on(config, devices, mesh=None, **changes):
     mesh = mesh or MeshSettings(data=4, tensor=2)
     chosen = settings(mesh=mesh, **changes)
     return make_trainer(chosen, config, sharding.make_mesh(mesh, devices[: mesh.devices]))
+
+
+@pytest.fixture(scope="module")
+def trainer(devices, tiny_config):
+    """One for all claims that need no other: it compiles for a long time."""
+    return trainer_on(tiny_config, devices)
 
 
 def rows(seed, count=BATCH):
@@ -48,8 +55,7 @@ def run(trainer, state, steps):
     return state, losses
 
 
-def test_the_loss_falls(devices, tiny_config):
-    trainer = trainer_on(tiny_config, devices, learning_rate=0.01)
+def test_the_loss_falls(trainer, tiny_config):
     _, losses = run(trainer, trainer.init(), [0] * 30)
     assert losses[0] == pytest.approx(np.log(tiny_config.vocab_size), abs=0.7)
     assert losses[-1] < losses[0] - 2
@@ -65,8 +71,7 @@ def test_any_mesh_learns_the_same(devices, tiny_config):
     np.testing.assert_allclose(traces[2], traces[0], rtol=2e-4)
 
 
-def test_parameters_and_moments_are_cut_over_the_tensor_axis(devices, tiny_config):
-    trainer = trainer_on(tiny_config, devices)
+def test_parameters_and_moments_are_cut_over_the_tensor_axis(trainer):
     state, _ = run(trainer, trainer.init(), range(1))
     for tree in (state.params, state.optimizer):
         matrices = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 2]
@@ -75,8 +80,7 @@ def test_parameters_and_moments_are_cut_over_the_tensor_axis(devices, tiny_confi
             assert leaf.addressable_shards[0].data.size == leaf.size // 2
 
 
-def test_padding_rows_change_nothing_and_every_target_counts_once(devices, tiny_config):
-    trainer = trainer_on(tiny_config, devices)
+def test_padding_rows_change_nothing_and_every_target_counts_once(trainer):
     state, tokens = trainer.init(), rows(1)
     model = trainer.model(state)
     logits = np.asarray(model(jnp.asarray(tokens[:, :-1])), np.float64)[:3]
@@ -91,8 +95,7 @@ def test_padding_rows_change_nothing_and_every_target_counts_once(devices, tiny_
     assert float(loss) == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(devices, tiny_config, tmp_path):
-    trainer = trainer_on(tiny_config, devices)
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(trainer, tmp_path):
     _, whole = run(trainer, trainer.init(), range(8))
     url = str(tmp_path / "checkpoints")
     assert latest_step(url) == 0
@@ -104,10 +107,9 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(devices, tiny_config, tm
         checkpoints.wait()
     assert latest_step(url) == 5
     assert sorted(int(folder.name) for folder in (tmp_path / "checkpoints").iterdir()) == [4, 5]
-    again = trainer_on(tiny_config, devices)
     with Checkpoints(url, keep=2) as checkpoints:
-        state = checkpoints.restore(5, again.abstract)
-    assert run(again, state, range(5, 8))[1] == whole[5:]
+        state = checkpoints.restore(5, trainer.abstract)
+    assert run(trainer, state, range(5, 8))[1] == whole[5:]
 
 
 def test_the_learning_rate_rises_in_a_line_and_ends_at_a_tenth():
