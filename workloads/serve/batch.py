@@ -1,4 +1,4 @@
-"""The rows that a slice decodes together: a KV cache on its devices and two compiled programs.
+"""The rows that a slice decodes together: a KV cache on its devices and compiled programs.
 
 `start` runs a prompt and puts its keys and values into one row; `step` adds one token to every
 row. Shapes never change, so rows can start and end independently and nothing is compiled after
@@ -18,7 +18,8 @@ from workloads.model import sharding
 from workloads.model.qwen3 import DATA, KeyValues, Qwen3
 from workloads.serve.completion import Sampling
 
-SHORTEST_PREFILL = 32
+# Below this a prompt costs as much: reading the weights takes longer than using them.
+SHORTEST_PREFILL = 64
 
 
 def prefill_lengths(longest: int) -> tuple[int, ...]:
@@ -89,10 +90,9 @@ class Batch:
             row: jax.Array,
             tokens: jax.Array,
             size: jax.Array,
-            *how: jax.Array,
         ) -> tuple[jax.Array, KeyValues]:
             logits, prefix = nnx.merge(graph, params).prefill(tokens, size)
-            return choose(logits, how[0], size, *how[1:]), cache.insert(row, prefix)
+            return logits, cache.insert(row, prefix)
 
         def step(
             params: nnx.State,
@@ -108,6 +108,8 @@ class Batch:
         # The cache is most of the memory: each program writes into the one it was given.
         self._start = jax.jit(start, donate_argnums=1, out_shardings=places)
         self._step = jax.jit(step, donate_argnums=1, out_shardings=places)
+        # Apart from the prompt's program, so that it is compiled once and not for each length.
+        self._choose = jax.jit(choose, out_shardings=everywhere)
 
         self._tokens = np.zeros(rows, np.int32)
         self._positions = np.zeros(rows, np.int32)
@@ -128,19 +130,15 @@ class Batch:
         tokens[0, : len(prompt)] = prompt
         self._seeds[row] = sampling.seed & 0xFFFF_FFFF
         self._temperature[row], self._top_p[row] = sampling.temperature, sampling.top_p
+        size = np.array([len(prompt)], np.int32)
+        logits, self._cache = self._start(self._params, self._cache, np.int32(row), tokens, size)
         one = slice(row, row + 1)
-        token, self._cache = self._start(
-            self._params,
-            self._cache,
-            np.int32(row),
-            tokens,
-            np.array([len(prompt)], np.int32),
-            self._seeds[one],
-            self._temperature[one],
-            self._top_p[one],
+        chosen = self._choose(
+            logits, self._seeds[one], size, self._temperature[one], self._top_p[one]
         )
-        self._tokens[row], self._positions[row] = int(token[0]), len(prompt)
-        return int(token[0])
+        token = int(chosen[0])
+        self._tokens[row], self._positions[row] = token, len(prompt)
+        return token
 
     def step(self) -> list[int]:
         """The next token of every row, idle ones too (whose tokens mean nothing)."""
