@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ from pydantic import ValidationError
 from workloads.errors import UserError, explain
 from workloads.log import say
 from workloads.settings import Settings
+
+CONNECT_TIMEOUT_S = 30
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
@@ -48,15 +51,21 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
     from ray.data import DataContext
 
     logging.getLogger("ray.data").setLevel(logging.WARNING)  # a plan and a bar for each pass
-
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         raise UserError("RAY_ADDRESS: not set; submit this as a Ray job, or set it yourself")
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        raise UserError(
+            f"RAY_ADDRESS: {address!r} is not host:port; give the cluster's own address"
+        )
     try:
+        # Ray itself would try for minutes before it says that nobody listens.
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
         ray.init(address=address, runtime_env=runtime_env, logging_level=logging.WARNING)
-        DataContext.get_current().enable_progress_bars = False
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"RAY_ADDRESS: no Ray cluster answers at {address} ({reason}); start it first"
         ) from error
+    DataContext.get_current().enable_progress_bars = False
