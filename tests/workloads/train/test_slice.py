@@ -65,6 +65,7 @@ class Slice:
 
     def lose_host(self, index):
         self.cluster.remove_node(self.nodes[index], allow_graceful=False)
+        self.cluster.wait_for_nodes(timeout=60)  # until Ray has noticed
 
     def bring_back_host(self, index):
         self.nodes[index] = self._host(index)
