@@ -105,13 +105,21 @@ class RayApi:
 
     def applications(self) -> Json:
         """Serve's applications by name, each with its status and message."""
-        reply: Json = self._request("GET", "/api/serve/applications/")
-        return reply.get("applications", {})
+        return self._serve().get("applications", {})
+
+    def serve_port(self) -> int | None:
+        """The port on which Serve listens; None when Serve does not run."""
+        options: Json | None = self._serve().get("http_options")
+        return options["port"] if options else None
+
+    def _serve(self) -> Json:
+        return self._request("GET", "/api/serve/applications/")
 
     def deploy(self, config: Mapping[str, Any]) -> None:
         self._request("PUT", "/api/serve/applications/", config)
 
     def delete_applications(self) -> None:
+        """Ends Serve itself, and its port, with all of its applications."""
         self._request("DELETE", "/api/serve/applications/")
 
     def _try(self, method: str, path: str) -> Json | None:

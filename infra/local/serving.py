@@ -1,5 +1,6 @@
 """Workloads that stay: Serve applications, deployed through REST, as KubeRay's RayService does."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,11 +37,11 @@ class _ServeProvider(ResourceProvider):
 
     @user_errors
     def create(self, props: Props) -> CreateResult:
-        return CreateResult("serve", _deploy(props, None))
+        return CreateResult("serve", _deploy(props))
 
     @user_errors
     def update(self, _id: str, _olds: Props, _news: Props) -> UpdateResult:
-        return UpdateResult(_deploy(_news, _olds))
+        return UpdateResult(_deploy(_news))
 
     @user_errors
     def read(self, id_: str, props: Props) -> ReadResult:
@@ -48,7 +49,7 @@ class _ServeProvider(ResourceProvider):
             deployed = RayApi(props["dashboard_url"]).applications()
         except LocalError:
             return GONE
-        wanted = {application["name"] for application in props["applications"]}
+        wanted = {application["name"] for application in _applications(props)}
         return ReadResult(id_, props) if wanted <= set(deployed) else GONE
 
     @user_errors
@@ -72,7 +73,7 @@ class ServeApplications(Resource, module="local", name="ServeApplications"):
         name: str,
         *,
         dashboard_url: pulumi.Input[str],
-        applications: Sequence[pulumi.Input[Mapping[str, Any]]],
+        applications: Sequence[Mapping[str, Any]],
         api_keys: Mapping[str, pulumi.Input[str]],
         key_folder: str,
         version: pulumi.Input[str],
@@ -85,7 +86,8 @@ class ServeApplications(Resource, module="local", name="ServeApplications"):
         """
         props = {
             "dashboard_url": dashboard_url,
-            "applications": list(applications),
+            # As text: Pulumi carries every number as a float, and Serve's arguments have integers.
+            "applications": json.dumps(applications),
             "api_keys": dict(api_keys),
             "key_folder": key_folder,
             "version": version,
@@ -96,37 +98,48 @@ class ServeApplications(Resource, module="local", name="ServeApplications"):
         super().__init__(_ServeProvider(), name, props, opts)
 
 
-def _deploy(props: Props, olds: Props | None) -> Props:
+def _deploy(props: Props) -> Props:
     """Deploys and waits until each application answers; the props with their addresses."""
     api = RayApi(props["dashboard_url"])
-    port = _port(props, olds)
+    port = _port(api, props.get("wanted_port"))
     _write_keys(props)
     api.deploy(
         {
             "proxy_location": "HeadOnly",  # all nodes share one address here, so one can listen
             "http_options": {"host": ports.LOOPBACK, "port": port},
-            "applications": [_application(app, props) for app in props["applications"]],
+            "applications": [_with_keys(app, props) for app in _applications(props)],
         }
     )
     _wait_running(api, props)
     base = f"http://{ports.LOOPBACK}:{port}"
-    urls = {app["name"]: base + app["route_prefix"].rstrip("/") for app in props["applications"]}
+    urls = {app["name"]: base + app["route_prefix"].rstrip("/") for app in _applications(props)}
     for name, url in urls.items():
         api.wait_for(lambda url=url: _answers(url), ANSWER_TIMEOUT_S, f"{name} to answer at {url}")
-    return {**props, "port": port, "urls": {name: f"{url}/v1" for name, url in urls.items()}}
+    return {**props, "urls": {name: f"{url}/v1" for name, url in urls.items()}}
 
 
-def _port(props: Props, olds: Props | None) -> int:
-    """The port of before while Serve still holds it; else the wanted or a free one."""
-    if olds and not changed(olds, props, ["dashboard_url", "wanted_port"]):
-        return int(olds["port"])
-    return ports.choose(props.get("wanted_port"), "raytpu:cluster.serve_port")
+def _port(api: RayApi, wanted: float | None) -> int:
+    """The port Serve listens on already; else, or if another is wanted now, a new one.
+
+    Serve takes its port when it starts and ignores a later one, so it has to end for another.
+    """
+    running = api.serve_port()
+    if running is not None and wanted in (None, running):
+        return running
+    port = ports.choose(wanted, "raytpu:cluster.serve_port")
+    if running is not None:
+        api.delete_applications()
+    return port
 
 
-def _application(application: Mapping[str, Any], props: Props) -> dict[str, Any]:
+def _applications(props: Props) -> list[dict[str, Any]]:
+    return json.loads(props["applications"])
+
+
+def _with_keys(application: Mapping[str, Any], props: Props) -> dict[str, Any]:
+    """As Serve takes it: with the file of its API key, and restarted with each new version."""
     key_file = _key_files(props).get(application["name"])
     args = {**application["args"], "api_key_file": str(key_file) if key_file else None}
-    # Serve restarts an application whose definition changed: so new code or weights are taken up.
     environment = {"env_vars": {"RAYTPU_VERSION": props["version"]}}
     return {**application, "args": args, "runtime_env": environment}
 
@@ -143,7 +156,7 @@ def _write_keys(props: Props) -> None:
 
 
 def _wait_running(api: RayApi, props: Props) -> None:
-    wanted = {application["name"] for application in props["applications"]}
+    wanted = {application["name"] for application in _applications(props)}
     reported: set[str] = set()
 
     def running() -> bool:
