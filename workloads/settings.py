@@ -5,7 +5,7 @@ them back. One definition, so a setting is named, typed and limited in one place
 Ray nor JAX.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -83,6 +83,21 @@ class TrainSettings(Settings):
     max_failures: Annotated[int, Field(ge=0)] = 3
     """Lost hosts or crashes after which the run is given up."""
     seed: int = 0
+
+    def learned(self) -> dict[str, Any]:
+        """The settings that decide what a run learns, in JSON's types.
+
+        The others decide how it is carried out, and may differ when a run goes on.
+        """
+        carried_out = {
+            "mesh",
+            "evaluate_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "log_every",
+            "max_failures",
+        }
+        return self.model_dump(mode="json", exclude=carried_out)
 
 
 class ServeSettings(Settings):

@@ -89,7 +89,7 @@ class LocalStack(pulumi.ComponentResource):
         return jobs
 
     def _job(self, workload: DataSpec | TrainSpec, earlier: dict[str, RayJob]) -> RayJob:
-        output = self._storage / workload.name
+        output = self._output(workload)
         arguments = ["--settings", workload.settings().model_dump_json(), "--output", str(output)]
         # All of the cluster first: what starts beside work on few cores runs into Ray's limits.
         needs: list[pulumi.Resource] = [s for copies in self._slices.values() for s in copies]
@@ -154,8 +154,17 @@ class LocalStack(pulumi.ComponentResource):
     def _origin(self, origin: str | Folder, part: str) -> str:
         """Where a workload's output, or a folder of the user's, lies."""
         if not isinstance(origin, Folder):
-            return str(self._storage / origin / part)
+            return str(self._output(self._config.workload(origin)) / part)
         return origin.path if "://" in origin.path else str(self._root / origin.path)
+
+    def _output(self, workload: Workload) -> Path:
+        """A training run has a folder of its own, so one with other settings starts anew."""
+        folder = self._storage / workload.name
+        if not isinstance(workload, TrainSpec):
+            return folder
+        source = workload.data
+        corpus = source if isinstance(source, Folder) else self._config.workload(source)
+        return folder / _digest(workload.settings().learned(), corpus.model_dump(mode="json"))
 
     def _child(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
@@ -184,8 +193,8 @@ def _figures(result: dict[str, Any]) -> dict[str, Any]:
 def _versioned(code: str, *earlier: RayJob) -> pulumi.Output[str]:
     """Changes when the code does, or what an earlier job made."""
     results = pulumi.Output.all(*(job.result for job in earlier))
-    return results.apply(
-        lambda made: hashlib.sha256(json.dumps([code, made], sort_keys=True).encode()).hexdigest()[
-            :12
-        ]
-    )
+    return results.apply(lambda made: _digest(code, made))
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]

@@ -113,7 +113,8 @@ def _cold(workspace: Workspace) -> dict[str, float]:
 
 def _against_plain(declared: config.StackConfig, storage: Path) -> dict[str, float]:
     spec = next(w for w in declared.workloads if isinstance(w, TrainSpec))
-    with_ray = json.loads((storage / spec.name / "result.json").read_text())["tokens_per_s"]
+    [result] = (storage / spec.name).glob("*/result.json")
+    with_ray = json.loads(result.read_text())["tokens_per_s"]
     command = [
         sys.executable,
         str(Path(__file__).with_name("plain_jax.py")),

@@ -112,7 +112,7 @@ def _fit(job: Job) -> Result:
             num_workers=contract.workers,
             topology=contract.topology,
             accelerator_type=contract.accelerator_type,
-            resources_per_worker={"TPU": contract.chips_per_host},
+            resources_per_worker=_resources(contract),
         ),
         run_config=RunConfig(
             name="train",
@@ -130,6 +130,16 @@ def _fit(job: Job) -> Result:
     if isinstance(outcome, Result):
         return outcome
     raise outcome if isinstance(outcome, UserError) else RuntimeError("Ray lost the result")
+
+
+def _resources(contract: SliceContract) -> dict[str, float]:
+    """Of a worker: all chips of a host.
+
+    Ray Train reserves a multi-host slice by its name. One host it would take anywhere, also out of
+    a larger slice, so that worker asks for what the first host of its shape alone has.
+    """
+    chips = {"TPU": float(contract.chips_per_host)}
+    return chips if contract.multi_host else {**chips, f"TPU-{contract.pod_type}-head": 1.0}
 
 
 def _datasets(job: Job) -> Any:

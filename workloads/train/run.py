@@ -15,10 +15,6 @@ from workloads.settings import TrainSettings
 
 RUN, RESULT = "run.json", "result.json"
 CHECKPOINTS, EXPORT = "checkpoints", "export"
-MAY_CHANGE = frozenset(
-    {"mesh", "evaluate_every", "checkpoint_every", "keep_checkpoints", "log_every", "max_failures"}
-)
-"""Settings that change how a run is carried out, not what it learns."""
 
 
 class Result(BaseModel):
@@ -69,7 +65,7 @@ def finish(output: str, result: Result) -> None:
 
 def _identity(settings: TrainSettings, corpus_digest: str) -> dict[str, Any]:
     """Flat, with JSON's types, so that it compares with what was read."""
-    raw = settings.model_dump(mode="json", exclude=set(MAY_CHANGE))
+    raw = settings.learned()
     model = {f"model.{name}": value for name, value in raw.pop("model").items()}
     return {"corpus": corpus_digest, **model, **raw}
 
