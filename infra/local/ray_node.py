@@ -120,4 +120,10 @@ def _ray_start(
 def _base_environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
     # A worker is started when a task wants it: six nodes' idle spares cost minutes on 2 cores.
-    return {**kept, "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
+    return {
+        **kept,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_worker_prestart": "0",
+        # Said, not left to Ray: it turns tokens on where an earlier cluster of the user left one.
+        "RAY_AUTH_MODE": "disabled",
+    }

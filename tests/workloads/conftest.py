@@ -1,12 +1,14 @@
 """Eight CPU devices in place of a host's chips, and a tiny model to run on them.
 
-The variables must be set before anything imports jax, which reads them once.
+The variables must be set before anything imports jax or ray, which read them once.
 """
 
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# `ray.init` of one test would turn tokens on for the clusters that later ones start.
+os.environ["RAY_AUTH_MODE"] = "disabled"
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
