@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from infra.local import processes
+from infra.local.ray_api import RayApi
 from tests.local.local_stack import LocalStack, one_chip, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -59,6 +60,16 @@ def test_the_count_of_a_slice_touches_the_new_copy_alone(small: LocalStack) -> N
     done = small.up()
     assert (done.code, done.counts["deleted"]) == (0, 1), done.output
     assert before == {process.pid for process in small.processes()}
+
+
+def test_a_slice_of_another_generation_and_several_hosts_is_simulated(small: LocalStack) -> None:
+    cube = {"name": "cube", "machine_type": "ct5p-hightpu-4t", "topology": "2x2x2"}
+    small.declare(slices=[one_chip(count=1), cube])
+    done = small.up()
+    assert (done.code, done.counts["created"]) == (0, 1), done.output
+    assert RayApi(small.outputs()["dashboard_url"]).worker_ids("cube-0") == [0, 1]
+    small.declare(slices=[one_chip(count=1)])
+    assert small.up().counts["deleted"] == 1
 
 
 def test_a_killed_raylet_is_seen_by_refresh_and_mended_by_up(small: LocalStack) -> None:

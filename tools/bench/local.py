@@ -95,6 +95,7 @@ def _cold(workspace: Workspace) -> dict[str, float]:
     peak.start()
     started = time.monotonic()
     _, output = _timed("up", "--refresh")
+    FOLDER.joinpath("up.log").write_text(output)
     urls = json.loads(_pulumi("stack", "output", "--json", "urls"))
     body = {"model": "chat", "prompt": "The", "max_tokens": 8}
     httpx.post(f"{urls['chat']}/completions", json=body, timeout=60).raise_for_status()
