@@ -14,7 +14,7 @@ import yaml
 
 from infra.local import processes
 from infra.local.workspace import Workspace
-from tests.tools.project import REPOSITORY, PulumiProject
+from tests.tools.project import PulumiProject
 
 UP_LIMIT_S = 900
 
@@ -38,9 +38,7 @@ class LocalStack:
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
-        self.project = PulumiProject.at(root, {})
-        for part in ("infra", "workloads", "Pulumi.yaml"):
-            (root / part).symlink_to(REPOSITORY / part)
+        self.project = PulumiProject.at(root, {}, links=("infra", "workloads", "Pulumi.yaml"))
         (root / "stacks").mkdir()
         self.root = root
 

@@ -82,6 +82,15 @@ def test_a_killed_raylet_is_seen_by_refresh_and_mended_by_up(small: LocalStack) 
     assert psutil.Process(int(mended)).name() == "raylet"
 
 
+def test_a_killed_head_is_seen_by_refresh_and_mended_by_up(small: LocalStack) -> None:
+    for process in processes.find(f"{small.mark}/head"):
+        process.kill()
+    assert small.pulumi("refresh", "--yes").counts["deleted"] >= 1
+    done = small.up()
+    assert done.code == 0, done.output
+    assert RayApi(small.outputs()["dashboard_url"]).worker_ids("tiny-0") == [0]
+
+
 def test_every_process_that_was_started_is_recorded(small: LocalStack) -> None:
     state = small.state()
     recorded = {
