@@ -20,7 +20,7 @@ echo "$@" >> "$LOG"
 case "$*" in
 version) echo "go version ${GO_VERSION:-go1.26.0} linux/amd64" ;;
 "env GOMODCACHE" | "env GOCACHE") echo "$CACHE" ;;
-"env GOPROXY") echo https://proxy.golang.org,direct ;;
+"env GOPROXY") echo https://modules.example,direct ;;
 "list -deps "*) [ -z "$LIST_ERROR" ] || { echo "$LIST_ERROR" >&2; exit 1; }; echo fmt ;;
 "list -m "*.Version*) echo v3.274.1 ;;
 "list -m "*.Dir*) echo "$SDK" ;;
@@ -121,11 +121,11 @@ def test_a_go_that_cannot_fetch_a_newer_one_is_too_old(checkout):
 @pytest.mark.usefixtures("go")
 def test_a_module_proxy_out_of_reach_is_named(checkout):
     refused = (
-        'go: github.com/pulumi/pulumi/sdk/v3@v3.274.1: Get "https://proxy.golang.org/x.zip": dial '
-        "tcp: lookup proxy.golang.org on 127.0.0.11:53: no such host"
+        'go: github.com/pulumi/pulumi/sdk/v3@v3.274.1: Get "https://modules.example/x.zip": dial '
+        "tcp: lookup modules.example on 127.0.0.11:53: no such host"
     )
     done = checkout.build(LIST_ERROR=refused)
-    assert says_in_one_line(done, "module proxy", "https://proxy.golang.org", "no such host")
+    assert says_in_one_line(done, "module proxy", "https://modules.example", "no such host")
     assert checkout.built() == []
 
 
