@@ -109,7 +109,7 @@ def _stop_earlier(api: RayApi, name: str) -> None:
     running = [
         job["submission_id"]
         for job in api.jobs()
-        if str(job.get("submission_id")).startswith(f"{name}-") and job["status"] not in ENDED
+        if str(job.get("submission_id")).rpartition("-")[0] == name and job["status"] not in ENDED
     ]
     for job_id in running:
         api.stop(job_id)

@@ -74,19 +74,18 @@ def end(mark: str, *, grace_s: float = 3.0) -> int:
     Raises LocalError when one does not end even then.
     """
     processes = find(mark)
-    leaders = [process for process in processes if _session(process) == process.pid]
-    _signal(leaders or processes, psutil.Process.terminate)
+    _signal(processes, psutil.Process.terminate)
     left = _wait(processes, grace_s)
-    # Those too whose leader died before it could end them, and those that were started meanwhile.
+    # Those too that were started meanwhile.
     deadline = time.monotonic() + grace_s
     while left := list({*(p for p in left if _lives(p)), *find(mark)}):
         if time.monotonic() > deadline:
-            ids = ", ".join(str(process.pid) for process in left)
+            ids = ",".join(str(process.pid) for process in left)
             raise LocalError(
-                f"{mark}: processes {ids} do not end; look at `ps -o pid,stat,wchan {ids}`"
+                f"{mark}: processes {ids} do not end; look at `ps -o pid,stat,wchan -p {ids}`"
             )
         _signal(left, psutil.Process.kill)
-        psutil.wait_procs(left, timeout=1)
+        _wait(left, 1.0)
     return len(processes)
 
 
@@ -100,7 +99,7 @@ def last_line(log: Path) -> str:
 
 
 def alive(pid: int, mark: str) -> bool:
-    """Whether `pid` is still the process that `start` gave this mark."""
+    """Whether `pid` is still a process of exactly this mark."""
     try:
         process = psutil.Process(pid)
         return process.environ().get(MARK) == mark and _lives(process)

@@ -54,8 +54,7 @@ class _ServeProvider(ResourceProvider):
 
     @user_errors
     def delete(self, _id: str, _props: Props) -> None:
-        for path in _key_files(_props).values():
-            path.unlink(missing_ok=True)
+        write_keys({}, Path(_props["key_folder"]))
         try:
             RayApi(_props["dashboard_url"]).delete_applications()
         except LocalError:
@@ -102,7 +101,8 @@ def _deploy(props: Props) -> Props:
     """Deploys and waits until each application answers; the props with their addresses."""
     api = RayApi(props["dashboard_url"])
     port = _port(api, props.get("wanted_port"))
-    _write_keys(props)
+    keys = {path: props["api_keys"][name] for name, path in _key_files(props).items()}
+    write_keys(keys, Path(props["key_folder"]))
     api.deploy(
         {
             "proxy_location": "HeadOnly",  # all nodes share one address here, so one can listen
@@ -148,11 +148,14 @@ def _key_files(props: Props) -> dict[str, Path]:
     return {name: Path(props["key_folder"]) / f"{name}.key" for name in props["api_keys"]}
 
 
-def _write_keys(props: Props) -> None:
-    for name, path in _key_files(props).items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+def write_keys(files: Mapping[Path, str], folder: Path) -> None:
+    """Makes `folder` hold these keys, each for its owner's eyes only, and no others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in {*folder.glob("*.key")} - {*files}:
+        stale.unlink()
+    for path, key in files.items():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(props["api_keys"][name])
+            file.write(key)
 
 
 def _wait_running(api: RayApi, props: Props) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from infra.errors import LocalError
 from infra.local import processes
+from infra.local.serving import write_keys
 from infra.local.workspace import Workspace
 from tests.local.local_stack import LocalStack, one_chip, wait_until
 
@@ -106,6 +107,14 @@ def test_a_storage_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     workspace = Workspace(str(tmp_path), "bad", str(tmp_path / "file/storage"))
     with pytest.raises(LocalError, match=r"file/storage: cannot be made \(Not a directory\)"):
         workspace.prepare()
+
+
+def test_a_key_that_is_no_longer_declared_leaves_the_disk(tmp_path: Path) -> None:
+    kept, dropped = tmp_path / "kept.key", tmp_path / "dropped.key"
+    write_keys({kept: "one", dropped: "two"}, tmp_path)
+    write_keys({kept: "three"}, tmp_path)
+    assert [*tmp_path.iterdir()] == [kept]
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("three", 0o600)
 
 
 def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
