@@ -5,6 +5,8 @@ Where a fact comes from:
 - GKE: the tables of its cluster autoscaler (GoogleCloudPlatform/cluster-autoscaler 7d25050,
   2026-08), "Plan TPUs in GKE", and the rules xpk (367c838) and cluster-toolkit (1047080) share.
 - HBM: the Cloud TPU pages of each generation and MaxText's hardware table (e591f30).
+- vCPUs and memory: the autoscaler's table, which counts whole GiB. For tpu7x it has 992, the Cloud
+  TPU page 960: the smaller is taken, since a pod that asks for more than there is never starts.
 - Ray: the installed ray 2.60, `ray._private.accelerators.tpu`; the tests compare.
 
 All are of high confidence except the HBM of v5p (95 GiB; others round it to 96) and the largest
@@ -43,6 +45,8 @@ class Machine:
     """Chips of one VM, all of which one pod must request."""
     host_topology: str
     """The shape of a slice that is one such VM."""
+    vcpus: int
+    memory_gib: int
     multi_host: bool
     """Whether several such VMs can form one slice."""
 
@@ -95,17 +99,17 @@ _GENERATIONS = (
 )
 
 _MACHINES = (
-    Machine("ct4p-hightpu-4t", "v4", 4, "2x2x1", multi_host=True),
-    Machine("ct5lp-hightpu-1t", "v5e", 1, "1x1", multi_host=False),
-    Machine("ct5lp-hightpu-4t", "v5e", 4, "2x2", multi_host=True),
-    Machine("ct5lp-hightpu-8t", "v5e", 8, "2x4", multi_host=False),
-    Machine("ct5p-hightpu-4t", "v5p", 4, "2x2x1", multi_host=True),
-    Machine("ct6e-standard-1t", "v6e", 1, "1x1", multi_host=False),
-    Machine("ct6e-standard-4t", "v6e", 4, "2x2", multi_host=True),
-    Machine("ct6e-standard-8t", "v6e", 8, "2x4", multi_host=False),
-    Machine("tpu7x-standard-4t", "tpu7x", 4, "2x2x1", multi_host=True),
+    Machine("ct4p-hightpu-4t", "v4", 4, "2x2x1", 240, 407, multi_host=True),
+    Machine("ct5lp-hightpu-1t", "v5e", 1, "1x1", 24, 48, multi_host=False),
+    Machine("ct5lp-hightpu-4t", "v5e", 4, "2x2", 112, 192, multi_host=True),
+    Machine("ct5lp-hightpu-8t", "v5e", 8, "2x4", 224, 384, multi_host=False),
+    Machine("ct5p-hightpu-4t", "v5p", 4, "2x2x1", 208, 448, multi_host=True),
+    Machine("ct6e-standard-1t", "v6e", 1, "1x1", 44, 176, multi_host=False),
+    Machine("ct6e-standard-4t", "v6e", 4, "2x2", 180, 720, multi_host=True),
+    Machine("ct6e-standard-8t", "v6e", 8, "2x4", 180, 1440, multi_host=False),
+    Machine("tpu7x-standard-4t", "tpu7x", 4, "2x2x1", 224, 960, multi_host=True),
     # GKE makes this one only for those who name it; Ray sees no difference.
-    Machine("tpu7x-ultranet-4t", "tpu7x", 4, "2x2x1", multi_host=True),
+    Machine("tpu7x-ultranet-4t", "tpu7x", 4, "2x2x1", 224, 960, multi_host=True),
 )
 
 _LITE = "Ray has no such generation: node and autoscaler would advertise different slices"
