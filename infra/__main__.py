@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi.runtime import get_config_env, get_config_secret_keys_env
 
 from infra import config
+from infra.config import LocalCluster
 from infra.errors import ConfigError
-from infra.local.stack import LocalStack
 
 ALREADY_TOLD = 32
 """Exit code by which Pulumi's language hosts know that the user has been told."""
@@ -24,10 +25,24 @@ def main() -> None:
         sys.exit(ALREADY_TOLD)  # a RunError would add "an unhandled error occurred"
     for remark in declared.remarks:
         pulumi.log.warn(str(remark))
-    stack = LocalStack("local", declared, Path(pulumi.get_root_directory()))
-    pulumi.export("dashboard_url", stack.dashboard_url)
-    pulumi.export("urls", stack.urls)
-    pulumi.export("results", stack.results)
+    for name, value in _stack(declared).items():
+        pulumi.export(name, value)
+
+
+def _stack(declared: config.StackConfig) -> dict[str, Any]:
+    """Builds all that is declared; the outputs of the stack.
+
+    Each kind of stack is imported by itself: Google's and Kubernetes' SDKs take seconds.
+    """
+    if isinstance(declared.cluster, LocalCluster):
+        from infra.local.stack import LocalStack
+
+        root = Path(pulumi.get_root_directory())
+        local = LocalStack("local", declared, declared.cluster, root)
+        return {"dashboard_url": local.dashboard_url, "urls": local.urls, "results": local.results}
+    from infra.gke.stack import GkeStack
+
+    return GkeStack("gke", declared, declared.cluster).outputs
 
 
 main()

@@ -103,10 +103,15 @@ class TrainSettings(Settings):
 class ServeSettings(Settings):
     """An OpenAI-compatible endpoint for one model."""
 
-    engine: Literal["jax"] = "jax"
-    mesh: MeshSettings
+    engine: Literal["jax", "vllm"] = "jax"
+    mesh: MeshSettings | None = None
+    """By default each replica's chips share one copy of the model."""
     max_sequence_length: Annotated[int, Field(ge=8)] = 256
     """Tokens of prompt and completion together; also the length of the KV cache."""
     max_batch: PositiveInt = 8
     """Requests decoded together on one slice."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
+
+    def mesh_on(self, chips: int) -> MeshSettings:
+        """The mesh of a replica that has so many chips."""
+        return self.mesh or MeshSettings(tensor=chips)

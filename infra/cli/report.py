@@ -11,7 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.cli.check import Report
-from infra.config import DataSpec, Folder, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.config import (
+    ClusterSpec,
+    DataSpec,
+    Folder,
+    Hub,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+    Workload,
+)
+from infra.tpu.capacity import written
 from infra.tpu.slice import TpuSlice
 
 _PIPE_WIDTH = 1000  # lines in a pipe are never folded
@@ -67,7 +77,7 @@ def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) 
         for heading in ("workload", "kind", "slice", "mesh", "what it does"):
             workloads.add_column(heading)
         for workload in config.workloads:
-            workloads.add_row(*_workload_cells(workload))
+            workloads.add_row(*_workload_cells(workload, config))
         _print_table(out, workloads)
 
 
@@ -89,18 +99,32 @@ def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
     }
 
 
-def _workload_cells(workload: Workload) -> tuple[str, str, str, str, str]:
+def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, str, str, str]:
     if isinstance(workload, DataSpec):
         what = f"sequences of {workload.sequence_length}, vocabulary of {workload.vocab_size}"
         return workload.name, workload.kind, "", "", what
-    mesh = f"data {workload.mesh.data} x tensor {workload.mesh.tensor}"
+    if isinstance(workload, ClusterSpec):
+        what = f"to work on by hand; a slice idle for {written(workload.idle_timeout)} is freed"
+        return workload.name, workload.kind, workload.slice, "", what
     if isinstance(workload, TrainSpec):
-        origin, what = workload.data, f"{workload.steps} steps of {workload.global_batch} sequences"
+        what = f"{workload.steps} steps of {workload.global_batch} sequences"
+        source, mesh = _source(workload.data), workload.mesh
     else:
-        origin, what = workload.model, f"{workload.max_batch} requests at once"
+        what = f"{workload.max_batch} requests at once by engine {workload.engine}"
         what += ", with an API key" if workload.api_key else ", without an API key"
-    source = origin.path if isinstance(origin, Folder) else origin
-    return workload.name, workload.kind, workload.slice, mesh, f"{what}, from {source}"
+        source, mesh = _source(workload.model), workload.mesh_on(config.slice(workload.slice).chips)
+    axes = f"data {mesh.data} x tensor {mesh.tensor}"
+    return workload.name, workload.kind, workload.slice, axes, f"{what}, from {source}"
+
+
+def _source(origin: str | Folder | Hub) -> str:
+    match origin:
+        case Folder(path=path):
+            return path
+        case Hub(hub=name):
+            return f"{name} of the hub"
+        case name:
+            return name
 
 
 def _report_as_json(report: Report) -> dict[str, Any]:
@@ -131,9 +155,10 @@ def _slice_as_json(tpu: TpuSlice) -> dict[str, Any]:
 
 
 def _workload_as_json(workload: Workload) -> dict[str, Any]:
-    values = workload.model_dump(mode="json", exclude={"api_key"})
-    return (
-        {**values, "api_key": workload.api_key is not None}
-        if isinstance(workload, ServeSpec)
-        else values
-    )
+    """Of a secret only whether it is there."""
+    values = workload.model_dump(mode="json")
+    if isinstance(workload, ServeSpec):
+        values["api_key"] = workload.api_key is not None
+        if workload.redis:
+            values["redis"]["password"] = workload.redis.password is not None
+    return values

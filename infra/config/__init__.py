@@ -4,15 +4,40 @@
 check` and `pulumi up` say the same about one declaration.
 """
 
+from infra.config.cluster import (
+    AutopilotCluster,
+    Cluster,
+    ExistingCluster,
+    GkeCluster,
+    LocalCluster,
+)
 from infra.config.load import StackConfig, load
-from infra.config.models import DataSpec, Folder, LocalCluster, ServeSpec, TrainSpec, Workload
+from infra.config.models import (
+    ClusterSpec,
+    DataSpec,
+    Folder,
+    Hub,
+    Images,
+    ServeSpec,
+    Team,
+    TrainSpec,
+    Workload,
+)
 
 __all__ = [
+    "AutopilotCluster",
+    "Cluster",
+    "ClusterSpec",
     "DataSpec",
+    "ExistingCluster",
     "Folder",
+    "GkeCluster",
+    "Hub",
+    "Images",
     "LocalCluster",
     "ServeSpec",
     "StackConfig",
+    "Team",
     "TrainSpec",
     "Workload",
     "load",

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra.config.models import DataSpec, Origin, ServeSpec, TrainSpec, Workload
+from infra.config.cluster import AnyCluster, Cluster
+from infra.config.models import (
+    ClusterSpec,
+    DataSpec,
+    ModelOrigin,
+    ServeSpec,
+    TrainSpec,
+    Workload,
+)
 from infra.config.parse import Scope, is_list, is_mapping
 from infra.tpu.slice import TpuSlice
 
@@ -19,6 +27,9 @@ class Entries:
     """The file as read: a name counts as declared though its entry is at fault."""
     scope: Scope
     """Of the workloads."""
+    stack: str
+    cluster: Cluster | AnyCluster | None
+    """Where the stack runs, if that is sound."""
 
     @property
     def trained(self) -> dict[str, TrainSpec]:
@@ -29,8 +40,16 @@ class Entries:
         return {w: one for w, one in self.workloads.items() if isinstance(one, ServeSpec)}
 
     @property
-    def on_tpu(self) -> dict[str, TrainSpec | ServeSpec]:
-        return {**self.trained, **self.served}
+    def jobs(self) -> dict[str, DataSpec | TrainSpec]:
+        return {
+            w: one for w, one in self.workloads.items() if isinstance(one, DataSpec | TrainSpec)
+        }
+
+    @property
+    def on_tpu(self) -> dict[str, TrainSpec | ServeSpec | ClusterSpec]:
+        """All that name a slice: training first, then serving."""
+        open_ = {w: one for w, one in self.workloads.items() if isinstance(one, ClusterSpec)}
+        return {**self.trained, **self.served, **open_}
 
     def names(self, key: str, kind: str | None = None) -> Iterator[tuple[str, str]]:
         """Places and declared names of slices, or of workloads of one kind or all."""
@@ -40,7 +59,7 @@ class Entries:
             if isinstance(name, str) and kind in (None, entry.get("kind")):
                 yield f"raytpu:{key}[{index}].name", name
 
-    def slice_of(self, workload: TrainSpec | ServeSpec) -> TpuSlice | None:
+    def slice_of(self, workload: TrainSpec | ServeSpec | ClusterSpec) -> TpuSlice | None:
         """The slice a workload names, if that is declared and sound."""
         return next((tpu for tpu in self.slices.values() if tpu.name == workload.slice), None)
 
@@ -52,5 +71,5 @@ class Entries:
         found = self._named(workload.model)
         return found if isinstance(found, TrainSpec) else None
 
-    def _named(self, origin: Origin) -> Workload | None:
+    def _named(self, origin: ModelOrigin) -> Workload | None:
         return next((one for one in self.workloads.values() if one.name == origin), None)

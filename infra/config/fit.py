@@ -23,12 +23,16 @@ def faults(entries: Entries) -> Iterator[Problem]:
             yield from _copies(f"{where}.mesh.data", trainer.mesh, tpu, scope)
             yield from _batch(f"{where}.global_batch", trainer, tpu, scope)
     for where, server in entries.served.items():
-        yield from _rows(f"{where}.max_batch", server, scope)
-        if trained := entries.model_of(server):
-            yield from _tensor(f"{where}.mesh.tensor", server.mesh, trained, entries)
-        if tpu := entries.slice_of(server):
+        tpu = entries.slice_of(server)
+        mesh = server.mesh_on(tpu.chips) if tpu else server.mesh
+        trained = entries.model_of(server)
+        if mesh and trained:
+            yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
+        if mesh:
+            yield from _rows(f"{where}.max_batch", server, mesh, scope)
+        if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
-            yield from _mesh(f"{where}.mesh", server.mesh, tpu.chips, scope)
+            yield from _mesh(f"{where}.mesh", mesh, tpu.chips, scope)
 
 
 def _schedule(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
@@ -84,19 +88,20 @@ def _trainable(
 
 
 def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
-    if tpu.multi_host:
+    if tpu.multi_host and server.engine == "jax":
         yield scope.problem(
             where,
             server.slice,
-            f"has {tpu.hosts} hosts, and a replica is served by one host",
-            f"use a slice of one host, such as {tpu.machine.host_topology} on {tpu.machine.name}",
+            f"has {tpu.hosts} hosts, and a replica of engine jax is served by one host",
+            f"use engine vllm, or a slice of one host, such as {tpu.machine.host_topology} on "
+            f"{tpu.machine.name}",
         )
 
 
-def _rows(where: str, server: ServeSpec, scope: Scope) -> Iterator[Problem]:
+def _rows(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -> Iterator[Problem]:
     """The data axis cuts the requests that are decoded together."""
-    if server.max_batch % server.mesh.data:
-        data = scope.quote(server.mesh.data)
+    if server.max_batch % mesh.data:
+        data = scope.quote(mesh.data)
         yield scope.problem(
             where,
             server.max_batch,

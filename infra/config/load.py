@@ -7,13 +7,16 @@ between entries see those that are sound.
 
 import json
 from collections.abc import Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from pydantic import SecretStr
 
 from infra.config import rules, secrets
+from infra.config.cluster import AnyCluster, AutopilotCluster, Cluster, Declared
 from infra.config.entries import Entries
-from infra.config.models import WORKLOADS, Kind, LocalCluster, ServeSpec, Workload
+from infra.config.models import WORKLOADS, Images, Kind, Secret, ServeSpec, Team, Workload
 from infra.config.parse import Scope, is_list, is_mapping, parse, unknown_key
 from infra.errors import ConfigError, Problem
 from infra.names import Name
@@ -23,12 +26,22 @@ from workloads.settings import Settings
 PREFIX = "raytpu:"
 
 
+class Place(Settings):
+    cluster: Declared
+
+
 class Header(Settings):
     environment: Name
-    cluster: LocalCluster
+    cluster: Declared
+    team: Team | None = None
+    images: Images | None = None
 
 
-KEYS = (*Header.model_fields, "slices", "workloads")
+class Token(Settings):
+    hugging_face_token: Secret | None = None
+
+
+KEYS = ("environment", "cluster", "team", "images", secrets.TOKEN, "slices", "workloads")
 
 
 @dataclass(frozen=True)
@@ -37,22 +50,21 @@ class StackConfig:
 
     stack: str
     environment: str
-    cluster: LocalCluster
+    cluster: Cluster
     slices: tuple[TpuSlice, ...]
     workloads: tuple[Workload, ...]
     remarks: tuple[Problem, ...]
     """What is allowed and yet probably not meant."""
+    team: Team | None = None
+    images: Images | None = None
+    hugging_face_token: SecretStr | None = None
+    """For models of the hub that need one. From a file on disk: its ciphertext."""
 
     def slice(self, name: str) -> TpuSlice:
         return next(tpu for tpu in self.slices if tpu.name == name)
 
     def workload(self, name: str) -> Workload:
         return next(workload for workload in self.workloads if workload.name == name)
-
-    @property
-    def storage(self) -> str:
-        """Folder of the stack's data, checkpoints and models, relative to the project."""
-        return self.cluster.storage or f".raytpu/{self.stack}/storage"
 
 
 def load(
@@ -79,8 +91,9 @@ def load(
     }
     marked = {key.removeprefix(PREFIX) for key in secret_keys} & {*raw}
     reader = _Reader(raw, None if encrypted else marked)
-    header, slices, workloads = reader.header(), reader.slices(), reader.workloads()
-    entries = Entries(slices, workloads, raw, reader.scope)
+    header, token, cluster = reader.header(), reader.token(), reader.cluster()
+    slices, workloads = reader.slices(cluster), reader.workloads()
+    entries = Entries(slices, workloads, raw, reader.scope, stack, cluster)
     # Without a key that is wrongly secret, rules would miss what it declares.
     faults = [*reader.faults, *(() if reader.withheld else rules.faults(entries))]
     if header is None or faults:
@@ -88,10 +101,13 @@ def load(
     return StackConfig(
         stack=stack,
         environment=header.environment,
-        cluster=header.cluster,
+        cluster=cast("Cluster", header.cluster),  # AnyCluster never parses
         slices=tuple(slices.values()),
         workloads=tuple(workloads.values()),
         remarks=tuple(rules.remarks(entries)),
+        team=header.team,
+        images=header.images,
+        hugging_face_token=token,
     )
 
 
@@ -114,7 +130,9 @@ class _Reader:
         sealed = {key: [*secrets.sealed_places(value, PREFIX + key)] for key, value in raw.items()}
         secret = {key for key in raw if sealed[key]} if marked is None else marked
         self.scope = Scope(hidden="workloads" in secret)
-        self.withheld = [PREFIX + key for key in KEYS if key in secret - {"workloads"}]
+        self.secret_token = secrets.TOKEN in secret
+        may = {"workloads", secrets.TOKEN}
+        self.withheld = [PREFIX + key for key in KEYS if key in secret - may]
         in_workloads = sealed.get("workloads", []) if self.on_disk else []
         self.misplaced = [*secrets.misplaced([*self.withheld, *in_workloads])]
         unknown = [unknown_key(PREFIX + key, key, KEYS) for key in raw if key not in KEYS]
@@ -126,14 +144,31 @@ class _Reader:
             return parse(Header, given, PREFIX, Scope(hidden=False), "a stack")
         return None
 
-    def slices(self) -> dict[str, TpuSlice]:
+    def cluster(self) -> Cluster | AnyCluster | None:
+        """The header's, even if another key of that is at fault."""
+        given = {"cluster": self.raw.get("cluster")}
+        with suppress(ConfigError):
+            return parse(Place, given, PREFIX, Scope(hidden=False), "a stack").cluster
+        return None
+
+    def token(self) -> SecretStr | None:
+        where = PREFIX + secrets.TOKEN
+        with self._kept():
+            value = self._secret(self.raw.get(secrets.TOKEN), where, hidden=self.secret_token)
+            given = {secrets.TOKEN: value}
+            return parse(Token, given, PREFIX, Scope(hidden=True), "a stack").hugging_face_token
+        return None
+
+    def slices(self, cluster: Cluster | AnyCluster | None) -> dict[str, TpuSlice]:
+        """Autopilot has no node pools, so what does not ask for them gets a compute class."""
+        by_class = isinstance(cluster, AutopilotCluster)
         slices: dict[str, TpuSlice] = {}
         for where, entry in self._entries("slices"):
             with self._kept():
-                slices[where] = self._slice(entry, where)
+                slices[where] = self._slice(entry, where, by_class=by_class)
         return slices
 
-    def _slice(self, entry: Any, where: str) -> TpuSlice:
+    def _slice(self, entry: Any, where: str, *, by_class: bool) -> TpuSlice:
         try:
             spec = parse(SliceSpec, entry, where, Scope(hidden=False), "a slice")
         except ConfigError as error:
@@ -144,7 +179,7 @@ class _Reader:
                 case _:
                     pass
             raise ConfigError([*error.problems, *more]) from None
-        return TpuSlice.resolve(spec, where)
+        return TpuSlice.resolve(spec, where, by_class=by_class)
 
     def workloads(self) -> dict[str, Workload]:
         workloads: dict[str, Workload] = {}
@@ -158,15 +193,26 @@ class _Reader:
         model = WORKLOADS.get(kind) if isinstance(kind, str) else None
         if model is None:
             model = WORKLOADS[parse(Kind, entry, where, self.scope, "a workload").kind]
-        if model is ServeSpec and entry.get("api_key") is not None:
-            entry = {**entry, "api_key": self._api_key(entry["api_key"], f"{where}.api_key")}
+        if model is ServeSpec:
+            for keys in secrets.IN_SERVE:
+                entry = self._opened(entry, where, *keys)
         return parse(model, entry, where, self.scope, "a workload")
 
-    def _api_key(self, value: Any, where: str) -> Any:
-        """The key as it is in this input; None, and a fault, if it is in clear text on disk."""
+    def _opened(self, entry: Any, where: str, key: str, *inner: str) -> Any:
+        """The entry with the secret under these keys, if there is one, as it is in this input."""
+        value = entry.get(key) if is_mapping(entry) else None
+        if value is None:
+            return entry
+        place = f"{where}.{key}"
+        if inner:
+            return {**entry, key: self._opened(value, place, *inner)}
+        return {**entry, key: self._secret(value, place, hidden=self.scope.hidden)}
+
+    def _secret(self, value: Any, where: str, *, hidden: bool) -> Any:
+        """The value itself; None, and a fault, if it is in clear text on disk."""
         if self.on_disk and secrets.is_sealed(value):
             return value["secure"]
-        if self.on_disk or not self.scope.hidden:
+        if value is not None and (self.on_disk or not hidden):
             self.faults.append(secrets.in_clear_text(where))
             return None
         return value

@@ -4,25 +4,28 @@ A workload's entry is its Settings (workloads.settings) and, beside them, what t
 of the stack. No limit or default of a setting is repeated here.
 """
 
+import re
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     SecretStr,
     Tag,
-    ValidationInfo,
-    field_validator,
 )
 
+from infra.config.parse import is_mapping
 from infra.names import Name, fault
-from workloads.settings import DataSettings, ServeSettings, Settings, TrainSettings
+from infra.tpu.capacity import Duration
+from workloads.settings import DataSettings, PositiveInt, ServeSettings, Settings, TrainSettings
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+_IMAGE = re.compile(
+    r"[a-z0-9][-._/a-z0-9]*(:\d+/[-._/a-z0-9]+)?(:[\w][-.\w]{0,127}|@sha256:[0-9a-f]{64})"
+)
 
 
 def _checked_path(path: str) -> str:
@@ -32,17 +35,23 @@ def _checked_path(path: str) -> str:
     return path
 
 
-def _checked_storage(path: str) -> str:
-    if not path.strip() or "://" in path:
-        raise fault("is no folder of this machine", "write a path, or leave it out")
-    return path
-
-
-def _checked_key(key: SecretStr) -> SecretStr:
+def _checked_secret(key: SecretStr) -> SecretStr:
     text = key.get_secret_value()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise fault("cannot be sent as a bearer token", "use printable ASCII without spaces")
+        raise fault("cannot be sent as a key or password", "use printable ASCII without spaces")
     return key
+
+
+def _checked_image(image: str) -> str:
+    if not _IMAGE.fullmatch(image):
+        raise fault("names no fixed image", "write REPOSITORY:TAG or REPOSITORY@sha256:DIGEST")
+    if image.endswith(":latest"):
+        raise fault("may be another image tomorrow", "write a version's tag, or a digest")
+    return image
+
+
+Secret = Annotated[SecretStr, AfterValidator(_checked_secret)]
+Image = Annotated[str, AfterValidator(_checked_image)]
 
 
 class Folder(Settings):
@@ -52,42 +61,80 @@ class Folder(Settings):
     """A local folder, relative to the project, or gs://."""
 
 
+class Hub(Settings):
+    """A model of Hugging Face's hub."""
+
+    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    """Such as Qwen/Qwen3-4B."""
+
+
+def _name_or_folder(value: Any) -> str:
+    return "<folder>" if isinstance(value, Folder) or is_mapping(value) else "<name>"
+
+
 def _form(value: Any) -> str:
-    """Tags in <>, since no key of the file looks so."""
-    return "<folder>" if isinstance(value, dict | Folder) else "<name>"
+    if isinstance(value, Hub) or (is_mapping(value) and "hub" in value):
+        return "<hub>"
+    return _name_or_folder(value)
 
 
 Origin = Annotated[
-    Annotated[str, Tag("<name>")] | Annotated[Folder, Tag("<folder>")], Discriminator(_form)
+    Annotated[str, Tag("<name>")] | Annotated[Folder, Tag("<folder>")],
+    Discriminator(_name_or_folder),
 ]
 """The name of a workload, for what it writes, or {path: ...}."""
+ModelOrigin = Annotated[
+    Annotated[str, Tag("<name>")]
+    | Annotated[Folder, Tag("<folder>")]
+    | Annotated[Hub, Tag("<hub>")],
+    Discriminator(_form),
+]
+"""As Origin, or {hub: ...}."""
 
 
-_LATER = ("gke", "autopilot", "existing")
+class Team(Settings):
+    """Whose stack it is: one namespace with its own quota and access."""
+
+    name: Name
+    cost_center: Annotated[str, Field(pattern=r"^[a-z0-9][-_a-z0-9]{0,62}$")]
+    namespace: Name | None = None
+    """By default the team's name."""
+    members: tuple[str, ...] = Field(default=(), strict=False)
+    """Google accounts or groups (an address each) that may work in the namespace."""
+    max_chips: PositiveInt | None = None
+    """Of the namespace's quota; by default what this stack declares, and no more."""
 
 
-def _checked_mode(mode: object) -> object:
-    if mode in _LATER:
-        raise fault("is not available yet: so far raytpu runs on one machine only", "use local")
-    return mode
+class Images(Settings):
+    """Container images, by tag or digest."""
+
+    ray: Image
+    """Ray, JAX and this project's workloads: see images/."""
+    vllm: Image | None = None
+    """The same with vLLM for TPU, for workloads with engine vllm."""
 
 
-class LocalCluster(Settings):
-    """Real Ray on this machine; TPU hosts are simulated on its CPUs."""
+class Redis(Settings):
+    """Where the head keeps what must outlive it (Ray's GCS fault tolerance)."""
 
-    mode: Annotated[Literal["local"], BeforeValidator(_checked_mode)]
-    storage: Annotated[str, AfterValidator(_checked_storage)] | None = None
-    """Folder for data, checkpoints and models; by default .raytpu/<stack>/storage."""
-    serve_port: Port | None = None
-    """By default a free port, as for the dashboard."""
-    dashboard_port: Port | None = None
+    address: Annotated[str, Field(pattern=r"^rediss?://[^\s/]+:\d{1,5}$")]
+    password: Secret | None = None
+    """From a file on disk: its ciphertext."""
 
-    @field_validator("dashboard_port")
-    @classmethod
-    def _is_not_the_other(cls, port: int | None, info: ValidationInfo) -> int | None:
-        if port is not None and port == info.data.get("serve_port"):
-            raise fault("is also serve_port", "choose another port")
-        return port
+
+class JobTerms(Settings):
+    """How a job is run on Kubernetes; the local stack always waits until it has finished."""
+
+    wait_for: Literal["start", "finish"] = "start"
+    """Until when `pulumi up` waits."""
+    deadline: Duration = timedelta(days=1)
+    """For the whole job, the wait for its slice included; then it is stopped."""
+    start_deadline: Duration = timedelta(hours=1)
+    """Until the job runs. Flex-start and queued capacity may need longer."""
+    keep_for: Duration = timedelta(hours=1)
+    """How long the record of its Ray cluster outlives the job. The slice is freed at once."""
+    retries: Annotated[int, Field(ge=0)] = 0
+    """Each on a new Ray cluster, for a driver that dies. For lost hosts, see max_failures."""
 
 
 class Kind(BaseModel):
@@ -96,18 +143,20 @@ class Kind(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     name: Name
-    kind: Literal["data", "train", "serve"]
+    kind: Literal["data", "train", "serve", "cluster"]
 
 
-class DataSpec(DataSettings):
+class DataSpec(DataSettings, JobTerms):
     name: Name
     kind: Literal["data"]
+    workers: PositiveInt = 1
+    """Pods without TPU, on Kubernetes."""
 
     def settings(self) -> DataSettings:
         return DataSettings(**self.model_dump(include=set(DataSettings.model_fields)))
 
 
-class TrainSpec(TrainSettings):
+class TrainSpec(TrainSettings, JobTerms):
     name: Name
     kind: Literal["train"]
     slice: str
@@ -123,13 +172,34 @@ class ServeSpec(ServeSettings):
     kind: Literal["serve"]
     slice: str
     """Name of the slice. Each of its copies holds one replica."""
-    model: Origin
-    api_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None
+    model: ModelOrigin
+    api_key: Secret | None = None
     """Bearer token that clients must send. From a file on disk: its ciphertext."""
+    startup_timeout: Duration = timedelta(minutes=45)
+    """For weights and the first compilation, which takes up to 30 minutes on a TPU."""
+    upgrade: Literal["in_place", "new_cluster"] = "in_place"
+    """Of another image or slice: the running cluster is replaced, or served from until a second
+    one, with slices of its own, is ready."""
+    redis: Redis | None = None
 
     def settings(self) -> ServeSettings:
         return ServeSettings(**self.model_dump(include=set(ServeSettings.model_fields)))
 
 
-Workload = DataSpec | TrainSpec | ServeSpec
-WORKLOADS: dict[str, type[Workload]] = {"data": DataSpec, "train": TrainSpec, "serve": ServeSpec}
+class ClusterSpec(Settings):
+    """A Ray cluster to work on by hand, until it is taken out of the stack."""
+
+    name: Name
+    kind: Literal["cluster"]
+    slice: str
+    idle_timeout: Duration = timedelta(minutes=30)
+    """After so long without work a slice is given back."""
+
+
+Workload = DataSpec | TrainSpec | ServeSpec | ClusterSpec
+WORKLOADS: dict[str, type[Workload]] = {
+    "data": DataSpec,
+    "train": TrainSpec,
+    "serve": ServeSpec,
+    "cluster": ClusterSpec,
+}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from infra.errors import ConfigError, Problem, quote
@@ -93,6 +93,11 @@ def parse(model: type[Model], raw: Any, where: str, scope: Scope, noun: str) -> 
         raise ConfigError(faults) from None
 
 
+def is_tag(part: object) -> bool:
+    """Whether a part of a place is a union's tag: those are in <>, since no key looks so."""
+    return isinstance(part, str) and part.startswith("<")
+
+
 def unknown_key(where: str, key: object, known: Collection[str]) -> Problem:
     close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.6)
     fix = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(known)}"
@@ -100,13 +105,17 @@ def unknown_key(where: str, key: object, known: Collection[str]) -> Problem:
 
 
 def _problem(detail: ErrorDetails, model: type[BaseModel], where: str, scope: Scope) -> Problem:
-    path = [part for part in detail["loc"] if not str(part).startswith("<")]
-    place = (where + "".join(_step(part) for part in path)).replace(":.", ":", 1)
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    loc = detail["loc"]
+    unknown = kind == "extra_forbidden"
+    path = [*(part for part in loc[:-1] if not is_tag(part)), *loc[-1:]]
+    if path and is_tag(path[-1]) and not unknown:
+        path.pop()
+    place = (where + "".join(_step(part) for part in path)).replace(":.", ":", 1)
     if kind == "missing":
         return Problem(place, "is missing", f"add {path[-1]}")
-    if kind == "extra_forbidden":
-        return unknown_key(place, path[-1], _keys_at(model, path[:-1]))
+    if unknown:
+        return unknown_key(place, path[-1], _keys_at(model, loc[:-1]))
     if kind == "user":
         return scope.problem(place, value, context["what"], context["fix"])
     if kind in _NOT_A:
@@ -114,7 +123,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], where: str, scope: Sc
     if kind in _LIMIT:
         what, fix = _LIMIT[kind]
         return scope.problem(place, value, what.format(**context), fix.format(**context))
-    return scope.problem(place, value, "is not valid here", f"see the documentation of {path[-1]}")
+    return scope.problem(place, value, "is not valid here", f"see what {place} may be")
 
 
 def _step(part: object) -> str:
@@ -126,11 +135,15 @@ def _plain(key: str) -> str:
     return key if key.isascii() and key.isprintable() else quote(key)
 
 
-def _keys_at(model: type[BaseModel], path: list[Any]) -> list[str]:
-    """Keys of the model that a path inside of a model leads to."""
-    for part in path:
-        model = next(_models(model.model_fields[part].annotation))
-    return list(model.model_fields)
+def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Keys of the model that a path of keys, indexes and tags inside of a model leads to."""
+    annotation: Any = model
+    for part in loc:
+        if is_tag(part):
+            annotation = next(_tagged(annotation, part))
+        elif isinstance(part, str):
+            annotation = next(_models(annotation)).model_fields[part].annotation
+    return list(next(_models(annotation)).model_fields)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -138,3 +151,11 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
+
+
+def _tagged(annotation: Any, tag: object) -> Iterator[Any]:
+    """Members of a union that carry the tag."""
+    if any(isinstance(part, Tag) and part.tag == tag for part in get_args(annotation)):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _tagged(argument, tag)

@@ -1,4 +1,4 @@
-"""Where a secret may be in a stack file: a serve workload's api_key, encrypted, and nowhere else.
+"""Where a secret may be in a stack file: encrypted, in the few keys named here, and nowhere else.
 
 On disk Pulumi writes an encrypted value as {secure: ciphertext}. The engine decrypts it, and says
 of a whole top-level key only that something in it was secret.
@@ -11,7 +11,11 @@ from typing import Any, TypeGuard
 from infra.config.parse import is_list, is_mapping
 from infra.errors import Problem
 
-_API_KEY = re.compile(r"raytpu:workloads\[\d+\]\.api_key")
+TOKEN = "hugging_face_token"  # noqa: S105 - the name of a key
+IN_SERVE = (("api_key",), ("redis", "password"))
+"""Keys of a serve workload, from the outermost."""
+
+_PLACE = re.compile(rf"raytpu:({TOKEN}|workloads\[\d+\]\.(api_key|redis\.password))")
 
 
 def is_sealed(value: Any) -> TypeGuard[dict[str, str]]:
@@ -31,12 +35,13 @@ def sealed_places(value: Any, where: str) -> Iterator[str]:
 
 
 def misplaced(places: Iterable[str]) -> Iterator[Problem]:
-    """The faults of encrypted values that are no api_key."""
+    """The faults of encrypted values in other places."""
     for place in places:
-        if not _API_KEY.fullmatch(place):
+        if not _PLACE.fullmatch(place):
             yield Problem(
                 place,
-                "is encrypted, and only the api_key of a serve workload may be",
+                f"is encrypted, and only {TOKEN}, and api_key and redis.password of a serve "
+                "workload, may be",
                 "write it in clear text",
             )
 

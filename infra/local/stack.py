@@ -10,7 +10,16 @@ from typing import Any, get_args
 
 import pulumi
 
-from infra.config import DataSpec, Folder, LocalCluster, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.config import (
+    DataSpec,
+    Folder,
+    Hub,
+    LocalCluster,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+    Workload,
+)
 from infra.local import ray_node
 from infra.local.cluster import RayHead, SimulatedSlice, WorkspaceResource
 from infra.local.jobs import RayJob
@@ -34,15 +43,21 @@ class LocalStack(pulumi.ComponentResource):
     """What each job reported at its end: its plain figures, without lists and parts."""
 
     def __init__(
-        self, name: str, config: StackConfig, root: Path, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        config: StackConfig,
+        cluster: LocalCluster,
+        root: Path,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__(COMPONENT, name, None, opts)
         self._name = name
         self._config = config
+        self._cluster = cluster
         self._root = root
-        self._storage = root / config.storage
+        self._storage = root / cluster.folder(config.stack)
         self._workspace = Workspace(str(root), config.stack, str(self._storage))
-        self._head = self._start_head(config.cluster)
+        self._head = self._start_head()
         self._slices = {tpu.name: self._start_slices(tpu) for tpu in config.slices}
         self._jobs = self._run_jobs()
         self.results = {name: job.result.apply(_figures) for name, job in self._jobs.items()}
@@ -50,13 +65,13 @@ class LocalStack(pulumi.ComponentResource):
         self.urls = self._serve()
         self.register_outputs({"urls": self.urls, "dashboard_url": self.dashboard_url})
 
-    def _start_head(self, cluster: LocalCluster) -> RayHead:
+    def _start_head(self) -> RayHead:
         workspace = WorkspaceResource(f"{self._name}-workspace", self._workspace, self._child())
         return RayHead(
             f"{self._name}-head",
             workspace=self._workspace,
             cpus=HEAD_CPUS,
-            dashboard_port=cluster.dashboard_port,
+            dashboard_port=self._cluster.dashboard_port,
             opts=self._child(workspace),
         )
 
@@ -122,7 +137,7 @@ class LocalStack(pulumi.ComponentResource):
         if not served:
             return pulumi.Output.from_input({})
         needs = [slice_ for w in served for slice_ in self._slices[w.slice]]
-        trained = [self._jobs[w.model] for w in served if not isinstance(w.model, Folder)]
+        trained = [self._jobs[w.model] for w in served if isinstance(w.model, str)]
         keys = {w.name: w.api_key.get_secret_value() for w in served if w.api_key}
         applications = ServeApplications(
             f"{self._name}-serve",
@@ -131,7 +146,7 @@ class LocalStack(pulumi.ComponentResource):
             api_keys={name: pulumi.Output.secret(key) for name, key in keys.items()},
             key_folder=str(self._workspace.folder / "keys"),
             version=_versioned(code_digest(served[0]), *trained),
-            port=self._config.cluster.serve_port,
+            port=self._cluster.serve_port,
             opts=self._child(self._head, *needs, *trained),
         )
         return applications.urls
@@ -151,11 +166,15 @@ class LocalStack(pulumi.ComponentResource):
             },
         }
 
-    def _origin(self, origin: str | Folder, part: str) -> str:
+    def _origin(self, origin: str | Folder | Hub, part: str) -> str:
         """Where a workload's output, or a folder of the user's, lies."""
-        if not isinstance(origin, Folder):
-            return str(self._output(self._config.workload(origin)) / part)
-        return origin.path if "://" in origin.path else str(self._root / origin.path)
+        match origin:
+            case Folder(path=path):
+                return path if "://" in path else str(self._root / path)
+            case Hub(hub=model):  # refused by the rules of a local stack
+                raise ValueError(f"{model} is a model of the hub")
+            case name:
+                return str(self._output(self._config.workload(name)) / part)
 
     def _output(self, workload: Workload) -> Path:
         """A training run has a folder of its own, so one with other settings starts anew."""

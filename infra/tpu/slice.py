@@ -1,11 +1,15 @@
 """TpuSlice: everything that follows from one declared slice, computed here and nowhere else."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import Field
 
 from infra.errors import ConfigError, Problem
 from infra.names import Name
 from infra.tpu import topology as topologies
+from infra.tpu.capacity import ON_DEMAND, Ladder, Rung
 from infra.tpu.catalog import (
     ACCELERATOR_LABEL,
     CHIP_RESOURCE,
@@ -22,15 +26,31 @@ from infra.tpu.catalog import (
 from workloads.contract import SliceContract
 from workloads.settings import PositiveInt, Settings
 
+Provision = Literal["node_pools", "compute_class"]
 
-class SliceSpec(Settings):
+
+class ShapeSpec(Settings):
+    """A shape, and how to ask for it."""
+
+    machine_type: str
+    topology: str
+    capacity: Ladder = ON_DEMAND
+    """In the order of preference. More than one entry takes a compute class."""
+
+
+class SliceSpec(ShapeSpec):
     """A slice as the user declares it."""
 
     name: Name
-    machine_type: str
-    topology: str
     count: PositiveInt = 1
     """Identical slices of this shape."""
+    fallback: tuple[ShapeSpec, ...] = Field(default=(), strict=False)
+    """Other shapes in the order of preference, each for a worker group of its own."""
+    provision: Provision | None = None
+    """Who makes the nodes: this stack, or GKE by a compute class. By default this stack, if it is
+    one shape of one kind of capacity."""
+    keep_nodes: bool = False
+    """Whether a node pool of this stack keeps its nodes while nothing runs on them."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +58,45 @@ class TpuSlice:
     """`count` identical slices that exist on GKE and that Ray can reserve."""
 
     name: str
+    """Of the worker group. A fallback's is the slice's, with generation and topology."""
     count: int
     machine: Machine
     generation: Generation
     topology: str
+    capacity: tuple[Rung, ...] = ON_DEMAND
+    provision: Provision = "node_pools"
+    keep_nodes: bool = False
+    fallback: tuple["TpuSlice", ...] = ()
 
     @classmethod
-    def resolve(cls, spec: SliceSpec, where: str = "slice") -> "TpuSlice":
-        """Raises ConfigError for a machine type or topology that is not offered, with the reason.
+    def resolve(
+        cls, spec: SliceSpec, where: str = "slice", *, by_class: bool = False
+    ) -> "TpuSlice":
+        """Raises ConfigError for machine types or topologies that are not offered, with the reason.
 
         Args:
             spec: The declaration.
             where: Its place in the user's file, with which messages begin.
+            by_class: Whether a compute class is the default for a single kind of capacity too.
         """
-        if faults := shape_faults(spec.machine_type, spec.topology, where):
+        places = [where, *(f"{where}.fallback[{i}]" for i in range(len(spec.fallback)))]
+        shapes = [spec, *spec.fallback]
+        if faults := [
+            fault
+            for shape, place in zip(shapes, places, strict=True)
+            for fault in shape_faults(shape.machine_type, shape.topology, place)
+        ]:
             raise ConfigError(faults)
-        machine = MACHINES[_plain(spec.machine_type)]
-        generation = GENERATIONS[machine.generation]
-        return cls(spec.name, spec.count, machine, generation, _plain(spec.topology))
+        several = len(spec.capacity) > 1 or bool(spec.fallback)
+        provision = spec.provision or ("compute_class" if several or by_class else "node_pools")
+        first, *others = (_shape(spec, shape, provision) for shape in shapes)
+        named = (replace(o, name=f"{o.name}-{o.generation.name}-{o.topology}") for o in others)
+        return replace(first, fallback=tuple(named))
+
+    @property
+    def shapes(self) -> tuple["TpuSlice", ...]:
+        """This slice and its fallbacks, in the order of preference."""
+        return (self, *self.fallback)
 
     @property
     def chips(self) -> int:
@@ -163,6 +204,20 @@ class TpuSlice:
             accelerator_type=self.accelerator_type,
             pod_type=self.pod_type,
         )
+
+
+def _shape(spec: SliceSpec, shape: ShapeSpec, provision: Provision) -> TpuSlice:
+    machine = MACHINES[_plain(shape.machine_type)]
+    return TpuSlice(
+        name=spec.name,
+        count=spec.count,
+        machine=machine,
+        generation=GENERATIONS[machine.generation],
+        topology=_plain(shape.topology),
+        capacity=shape.capacity,
+        provision=provision,
+        keep_nodes=spec.keep_nodes,
+    )
 
 
 def shape_faults(machine_type: str, topology: str, where: str) -> list[Problem]:

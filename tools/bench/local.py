@@ -69,7 +69,9 @@ def main() -> None:
         (PROJECT / name).symlink_to(ROOT / name)
     file = Path(shutil.copy(ROOT / f"stacks/Pulumi.{STACK}.yaml", PROJECT / "stacks"))
     declared = config.load(stackfile.read(file), stack=STACK, encrypted=True)
-    workspace = Workspace(str(PROJECT), STACK, str(PROJECT / declared.storage))
+    if not isinstance(declared.cluster, config.LocalCluster):
+        sys.exit(f"{file}: its mode is {declared.cluster.mode}; the bench measures mode local")
+    workspace = Workspace(str(PROJECT), STACK, str(PROJECT / declared.cluster.folder(STACK)))
     console = Console()
     figures: dict[str, Any] = {}
     try:

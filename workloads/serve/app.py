@@ -29,7 +29,7 @@ from workloads.serve.api import Served, make_api
 from workloads.serve.completion import Delta, Sampling
 from workloads.serve.errors import Overloaded
 from workloads.serve.text import Text, write
-from workloads.settings import ServeSettings
+from workloads.settings import MeshSettings, ServeSettings
 
 WAITING_PER_ROW = 8  # requests that may wait for each row of a batch
 SPARE_CALLS = 32  # calls that take no row: health checks, and requests about to be refused
@@ -63,7 +63,7 @@ class AppArgs(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_slice(self) -> Self:
-        tpu, mesh = self.slice, self.settings.mesh
+        tpu, mesh = self.slice, self.mesh
         faults = []
         if tpu.multi_host:
             faults.append(
@@ -89,6 +89,10 @@ class AppArgs(BaseModel):
         return self
 
     @property
+    def mesh(self) -> MeshSettings:
+        return self.settings.mesh_on(self.slice.chips_per_slice)
+
+    @property
     def queue_limit(self) -> int:
         return self.settings.max_batch * WAITING_PER_ROW
 
@@ -101,7 +105,9 @@ class AppArgs(BaseModel):
 class SliceEngine:
     """One copy of the model on the devices of one slice."""
 
-    def __init__(self, folder: Path, settings: ServeSettings, queue_limit: int) -> None:
+    def __init__(
+        self, folder: Path, settings: ServeSettings, axes: MeshSettings, queue_limit: int
+    ) -> None:
         # Here: only the replica may take the chips.
         import jax.numpy as jnp
 
@@ -109,7 +115,7 @@ class SliceEngine:
         from workloads.serve.batch import Batch
         from workloads.serve.engine import Engine
 
-        mesh = sharding.make_mesh(settings.mesh)
+        mesh = sharding.make_mesh(axes)
         model = hf.load(folder, mesh, dtype=jnp.dtype(settings.dtype))
         batch = Batch(model, rows=settings.max_batch, length=settings.max_sequence_length)
         self._tokenizer = Text(folder).tokenizer
@@ -220,7 +226,7 @@ def application(args: AppArgs) -> serve.Application:
         max_ongoing_requests=args.calls * args.replicas,
         ray_actor_options={"num_cpus": 0.1},  # waits more than it works
     )(serve.ingress()(Ingress))
-    return ingress.bind(engine.bind(args.model, args.settings, args.queue_limit), args)
+    return ingress.bind(engine.bind(args.model, args.settings, args.mesh, args.queue_limit), args)
 
 
 def check_model(args: AppArgs, config: ModelConfig, text: Text) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.config import DataSpec, Folder, ServeSpec, TrainSpec, load
+from infra.config import DataSpec, Folder, LocalCluster, ServeSpec, TrainSpec, load
 from tests.infra.config.stack import SOUND, changed, faults, pulumi, read
 from workloads.settings import DataSettings, ServeSettings, TrainSettings
 
@@ -16,7 +16,8 @@ def test_a_sound_stack_is_resolved():
     assert [type(one) for one in config.workloads] == [DataSpec, TrainSpec, ServeSpec]
     assert config.slice("chat").hosts == 1
     assert config.workload("pretrain") is config.workloads[1]
-    assert config.storage == ".raytpu/local/storage"
+    assert isinstance(config.cluster, LocalCluster)
+    assert config.cluster.folder("local") == ".raytpu/local/storage"
     assert config.remarks == ()
 
 
@@ -55,7 +56,8 @@ def test_data_and_models_may_come_from_elsewhere():
 def test_storage_and_ports_may_be_chosen():
     cluster = {"mode": "local", "storage": "/big/disk", "serve_port": 8000}
     config = read(changed(cluster=cluster))
-    assert (config.storage, config.cluster.serve_port) == ("/big/disk", 8000)
+    assert isinstance(config.cluster, LocalCluster)
+    assert (config.cluster.folder("local"), config.cluster.serve_port) == ("/big/disk", 8000)
     assert config.cluster.dashboard_port is None
 
 
@@ -123,10 +125,10 @@ def test_all_faults_of_one_entry_are_told():
             "raytpu:workloads[1].mesh.tenser: there is no such key; did you mean tensor?",
         ),
         (
-            {"slices__0__capacity": []},
+            {"slices__0__ladder": []},
             (
-                "raytpu:slices[0].capacity: there is no such key; "
-                "the keys are name, machine_type, topology, count"
+                "raytpu:slices[0].ladder: there is no such key; the keys are machine_type, "
+                "topology, capacity, name, count, fallback, provision, keep_nodes"
             ),
         ),
         ({"slices__0__count": 0}, "raytpu:slices[0].count: 0 is too small; use 1 or more"),
@@ -152,20 +154,16 @@ def test_all_faults_of_one_entry_are_told():
             {"slices__0": "train"},
             (
                 "raytpu:slices[0]: 'train' is not a slice; "
-                "write a mapping with name, machine_type, topology"
+                "write a mapping with machine_type, topology, name"
             ),
         ),
         ({"cluster": "local"}, "raytpu:cluster: 'local' is not a mapping; write a mapping"),
         (
-            {"cluster": {"mode": "gke"}},
-            (
-                "raytpu:cluster.mode: 'gke' is not available yet: "
-                "so far raytpu runs on one machine only; use local"
-            ),
-        ),
-        (
             {"cluster": {"mode": "loacl"}},
-            "raytpu:cluster.mode: 'loacl' is not one of the choices; use 'local'",
+            (
+                "raytpu:cluster.mode: 'loacl' is not one of the choices; "
+                "use 'local', 'gke', 'autopilot' or 'existing'"
+            ),
         ),
         (
             {"cluster": {"mode": "local", "serve_port": 70000}},
@@ -186,7 +184,7 @@ def test_all_faults_of_one_entry_are_told():
             {"workloads__0__kind": "date"},
             (
                 "raytpu:workloads[0].kind: 'date' is not one of the choices; "
-                "use 'data', 'train' or 'serve'"
+                "use 'data', 'train', 'serve' or 'cluster'"
             ),
         ),
         (
@@ -228,7 +226,6 @@ def test_what_must_be_there_is_missed():
         "raytpu:slices[0].topology: is missing; add topology",
         "raytpu:workloads[0].name: is missing; add name",
         "raytpu:workloads[0].kind: is missing; add kind",
-        "raytpu:workloads[1].mesh: is missing; add mesh",
         "raytpu:workloads[1].slice: is missing; add slice",
         "raytpu:workloads[1].model: is missing; add model",
     ]

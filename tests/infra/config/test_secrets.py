@@ -33,7 +33,7 @@ def test_the_engine_hands_on_the_decrypted_key():
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
     assert faults(changed(workloads__2__api_key=key), secret_keys=MARKED) == [
         (
-            "raytpu:workloads[2].api_key: [secret] cannot be sent as a bearer token; "
+            "raytpu:workloads[2].api_key: [secret] cannot be sent as a key or password; "
             "use printable ASCII without spaces"
         )
     ]
@@ -64,8 +64,8 @@ def test_a_key_in_clear_text_is_refused_on_both_ways_and_not_shown(how, key):
 def test_a_secret_outside_of_the_workloads_is_refused_alike_on_both_ways(path, where):
     expected = [
         (
-            f"{where}: is encrypted, and only the api_key of a serve workload may be; "
-            "write it in clear text"
+            f"{where}: is encrypted, and only hugging_face_token, and api_key and redis.password "
+            "of a serve workload, may be; write it in clear text"
         )
     ]
     on_disk = list(faults(changed(**{path: SEALED}), encrypted=True))
@@ -81,7 +81,7 @@ def test_another_secret_in_the_workloads_is_refused_by_its_place(path):
     where = "raytpu:" + path.replace("__", "[", 1).replace("__", "].")
     where += "" if "." in where else "]"
     lines = list(faults(changed(**{path: SEALED}), encrypted=True))
-    assert f"{where}: is encrypted, and only the api_key" in lines[0]
+    assert f"{where}: is encrypted, and only hugging_face_token, and api_key" in lines[0]
     assert sum(line.startswith(where) for line in lines) == 1
 
 

@@ -1,0 +1,245 @@
+"""Where a stack runs: `raytpu:cluster`, one model for each mode."""
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
+
+from infra.config.parse import is_mapping
+from infra.gke.version import GkeVersion
+from infra.names import Name, fault
+from infra.tpu.capacity import Zone
+from workloads.settings import PositiveInt, Settings
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+_PROJECT = re.compile(r"([a-z][-a-z0-9.]{0,61}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+_LOCATION = re.compile(r"[a-z]+-[a-z]+\d+(-(ai\d+)?[a-z])?")
+_MACHINE_TYPE = re.compile(r"[a-z]\d[a-z]?-[a-z]+-\d+")
+_LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
+_LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
+_KUBERAY = re.compile(r"1\.\d{1,2}")
+
+
+def _checked_storage(path: str) -> str:
+    if not path.strip() or "://" in path:
+        raise fault("is no folder of this machine", "write a path, or leave it out")
+    return path
+
+
+def _checked_bucket(url: str) -> str:
+    if not re.fullmatch(r"gs://[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9](/.*)?", url):
+        raise fault("is no bucket that all hosts can reach", "write one such as gs://NAME/FOLDER")
+    return url.rstrip("/")
+
+
+def _checked_project(project: str) -> str:
+    if not _PROJECT.fullmatch(project):
+        raise fault("is no project id", "write the id that Google shows, such as acme-ml")
+    return project
+
+
+def _checked_location(location: str) -> str:
+    if not _LOCATION.fullmatch(location):
+        raise fault("is no region or zone of Google Cloud", "write one such as us-east5")
+    return location
+
+
+def _checked_cidr(text: str) -> str:
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError:
+        raise fault("is no range of IPv4 addresses", "write one such as 10.0.0.0/20") from None
+    return str(network)
+
+
+def _checked_machine(name: str) -> str:
+    if not _MACHINE_TYPE.fullmatch(name):
+        raise fault("is no machine type without accelerators", "write one such as n2-standard-8")
+    return name
+
+
+def _checked_version(text: str) -> str:
+    GkeVersion.parse(text)
+    return text
+
+
+def _checked_kuberay(text: str) -> str:
+    if not _KUBERAY.fullmatch(text):
+        raise fault("is no version of KubeRay", 'write major and minor, such as "1.5"')
+    return text
+
+
+def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
+    for key, value in labels.items():
+        if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
+            raise fault(
+                "has a key or value that Google refuses as a label",
+                "use at most 63 of a-z, 0-9, '-' and '_', keys beginning with a letter",
+            )
+    return labels
+
+
+Project = Annotated[str, AfterValidator(_checked_project)]
+Cidr = Annotated[str, AfterValidator(_checked_cidr)]
+MachineType = Annotated[str, AfterValidator(_checked_machine)]
+Version = Annotated[str, AfterValidator(_checked_version)]
+KubeRayVersion = Annotated[str, AfterValidator(_checked_kuberay)]
+
+
+class LocalCluster(Settings):
+    """Real Ray on this machine; TPU hosts are simulated on its CPUs."""
+
+    mode: Literal["local"]
+    storage: Annotated[str, AfterValidator(_checked_storage)] | None = None
+    """Folder for data, checkpoints and models; by default .raytpu/<stack>/storage."""
+    serve_port: Port | None = None
+    """By default a free port, as for the dashboard."""
+    dashboard_port: Port | None = None
+
+    @field_validator("dashboard_port")
+    @classmethod
+    def _is_not_the_other(cls, port: int | None, info: ValidationInfo) -> int | None:
+        if port is not None and port == info.data.get("serve_port"):
+            raise fault("is also serve_port", "choose another port")
+        return port
+
+    def folder(self, stack: str) -> str:
+        """Of the stack's data, checkpoints and models, relative to the project."""
+        return self.storage or f".raytpu/{stack}/storage"
+
+
+class NetworkSettings(Settings):
+    """Address ranges of the cluster's own network; by default as large as the slices need."""
+
+    nodes: Cidr | None = None
+    pods: Cidr | None = None
+    services: Cidr | None = None
+
+
+class AuthorizedNetwork(Settings):
+    name: Name
+    cidr: Cidr
+
+
+class Window(Settings):
+    """When GKE may upgrade: weekly, in UTC."""
+
+    days: tuple[Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"], ...] = Field(
+        min_length=1, strict=False
+    )
+    start: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    hours: Annotated[int, Field(ge=4, le=24)] = 6
+
+
+class Exclusion(Settings):
+    """When GKE must not upgrade, such as during a long run: RFC 3339 in UTC, at most 90 days."""
+
+    name: Name
+    start: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    end: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+
+
+class Maintenance(Settings):
+    window: Window | None = None
+    exclusions: tuple[Exclusion, ...] = Field(default=(), strict=False)
+
+
+class CpuPool(Settings):
+    """Nodes for what needs no TPU: Ray heads, data jobs and the system's own pods."""
+
+    machine_type: MachineType = "n2-standard-8"
+    min_nodes: PositiveInt = 1
+    max_nodes: PositiveInt = 4
+    """Over all zones."""
+
+
+class GoogleCluster(Settings):
+    """What the modes that make a cluster share."""
+
+    project: Project
+    location: Annotated[str, AfterValidator(_checked_location)]
+    """A region, or a zone for a control plane in that zone only."""
+    zones: tuple[Zone, ...] = Field(min_length=1, strict=False)
+    """Of the nodes; slices are asked for in this order."""
+    release_channel: Literal["rapid", "regular", "stable"] = "regular"
+    version: Version | None = None
+    """The control plane's least version; by default the channel's own."""
+    kuberay: KubeRayVersion = "1.5"
+    """Of the Ray operator add-on. GKE documents no table; see the label app.kubernetes.io/version
+    of its CRDs. Fields of newer versions are left out."""
+    deletion_protection: bool | None = None
+    """By default on for the environment prod, and off for all others."""
+    network: NetworkSettings = NetworkSettings()
+    authorized_networks: tuple[AuthorizedNetwork, ...] = Field(default=(), strict=False)
+    """From where the control plane's address may be reached. Without one, it is reached by name
+    alone, which Google guards with its own identities."""
+    maintenance: Maintenance = Maintenance()
+    labels: Annotated[dict[str, str], AfterValidator(_checked_labels)] = {}  # noqa: RUF012 - pydantic copies it
+
+
+class GkeCluster(GoogleCluster):
+    """GKE Standard: this stack makes the node pools, or GKE by compute classes."""
+
+    mode: Literal["gke"]
+    cpu_pool: CpuPool = CpuPool()
+
+
+class AutopilotCluster(GoogleCluster):
+    """GKE Autopilot: no node pools; every slice comes by a compute class."""
+
+    mode: Literal["autopilot"]
+
+
+class ExistingCluster(Settings):
+    """A cluster that others made: only Kubernetes objects are made in it."""
+
+    mode: Literal["existing"]
+    storage: Annotated[str, AfterValidator(_checked_bucket)]
+    """Bucket for data, checkpoints and models."""
+    kubeconfig: str | None = None
+    """File; by default $KUBECONFIG, else ~/.kube/config."""
+    context: str | None = None
+    """Of that file; by default its current one."""
+    zones: tuple[Zone, ...] = Field(default=(), strict=False)
+    """Of the TPU nodes that compute classes ask for; without, GKE chooses."""
+    version: Version | None = None
+    kuberay: KubeRayVersion = "1.5"
+
+
+Cluster = LocalCluster | GkeCluster | AutopilotCluster | ExistingCluster
+Mode = Literal["local", "gke", "autopilot", "existing"]
+
+
+class AnyCluster(BaseModel):
+    """All that can be judged of a cluster without a mode that exists."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    mode: Mode
+
+
+def _tag(value: Any) -> str:
+    mode = value.get("mode") if is_mapping(value) else getattr(value, "mode", None)
+    return f"<{mode}>" if mode in get_args(Mode) else "<any>"
+
+
+Declared = Annotated[
+    Annotated[LocalCluster, Tag("<local>")]
+    | Annotated[GkeCluster, Tag("<gke>")]
+    | Annotated[AutopilotCluster, Tag("<autopilot>")]
+    | Annotated[ExistingCluster, Tag("<existing>")]
+    | Annotated[AnyCluster, Tag("<any>")],
+    Discriminator(_tag),
+]
+"""What the file says: AnyCluster never parses."""
