@@ -221,9 +221,9 @@ def test_what_must_be_there_is_missed():
     assert lines == [
         "raytpu:environment: is missing; add environment",
         "raytpu:cluster: is missing; add cluster",
-        "raytpu:slices[0].name: is missing; add name",
         "raytpu:slices[0].machine_type: is missing; add machine_type",
         "raytpu:slices[0].topology: is missing; add topology",
+        "raytpu:slices[0].name: is missing; add name",
         "raytpu:workloads[0].name: is missing; add name",
         "raytpu:workloads[0].kind: is missing; add kind",
         "raytpu:workloads[1].slice: is missing; add slice",
