@@ -73,6 +73,11 @@ def token_secret(config: StackConfig) -> str:
     return f"{stack_name(config)}-hugging-face-token"
 
 
+def api_key_secret(config: StackConfig, workload: str) -> str:
+    """Of the key that clients of a served model must send, in Secret Manager."""
+    return f"{stack_name(config)}-{workload}-api-key"
+
+
 def workload_policy(config: StackConfig, shape: TpuSlice) -> str | None:
     """Of the policy that holds a slice's hosts together, where the generation needs one.
 
