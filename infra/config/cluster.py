@@ -1,6 +1,5 @@
 """Where a stack runs: `raytpu:cluster`, one model for each mode."""
 
-import ipaddress
 import re
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from pydantic import (
 )
 
 from infra.config.parse import is_mapping
+from infra.gke.addresses import Cidr, NetworkSettings
 from infra.gke.version import GkeVersion
 from infra.names import Name, fault
 from infra.tpu.capacity import Zone
@@ -23,8 +23,10 @@ from workloads.settings import PositiveInt, Settings
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
-_PROJECT = re.compile(r"([a-z][-a-z0-9.]{0,61}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
-_LOCATION = re.compile(r"[a-z]+-[a-z]+\d+(-(ai\d+)?[a-z])?")
+AUTOPILOT_CPU_NODES = 64
+
+_PROJECT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]")
+_LOCATION = re.compile(r"([a-z]+-[a-z]+\d+)(-(ai\d+)?[a-z])?")
 _MACHINE_TYPE = re.compile(r"[a-z]\d[a-z]?-[a-z]+-\d+")
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
@@ -43,6 +45,11 @@ def _checked_bucket(url: str) -> str:
     return url.rstrip("/")
 
 
+def region(place: str) -> str:
+    """Of a region or zone."""
+    return "-".join(place.split("-")[:2])
+
+
 def _checked_project(project: str) -> str:
     if not _PROJECT.fullmatch(project):
         raise fault("is no project id", "write the id that Google shows, such as acme-ml")
@@ -53,14 +60,6 @@ def _checked_location(location: str) -> str:
     if not _LOCATION.fullmatch(location):
         raise fault("is no region or zone of Google Cloud", "write one such as us-east5")
     return location
-
-
-def _checked_cidr(text: str) -> str:
-    try:
-        network = ipaddress.IPv4Network(text)
-    except ValueError:
-        raise fault("is no range of IPv4 addresses", "write one such as 10.0.0.0/20") from None
-    return str(network)
 
 
 def _checked_machine(name: str) -> str:
@@ -91,7 +90,6 @@ def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Project = Annotated[str, AfterValidator(_checked_project)]
-Cidr = Annotated[str, AfterValidator(_checked_cidr)]
 MachineType = Annotated[str, AfterValidator(_checked_machine)]
 Version = Annotated[str, AfterValidator(_checked_version)]
 KubeRayVersion = Annotated[str, AfterValidator(_checked_kuberay)]
@@ -117,14 +115,6 @@ class LocalCluster(Settings):
     def folder(self, stack: str) -> str:
         """Of the stack's data, checkpoints and models, relative to the project."""
         return self.storage or f".raytpu/{stack}/storage"
-
-
-class NetworkSettings(Settings):
-    """Address ranges of the cluster's own network; by default as large as the slices need."""
-
-    nodes: Cidr | None = None
-    pods: Cidr | None = None
-    services: Cidr | None = None
 
 
 class AuthorizedNetwork(Settings):
@@ -194,11 +184,21 @@ class GkeCluster(GoogleCluster):
     mode: Literal["gke"]
     cpu_pool: CpuPool = CpuPool()
 
+    @property
+    def cpu_nodes(self) -> int:
+        """The most nodes without TPU."""
+        return self.cpu_pool.max_nodes
+
 
 class AutopilotCluster(GoogleCluster):
     """GKE Autopilot: no node pools; every slice comes by a compute class."""
 
     mode: Literal["autopilot"]
+
+    @property
+    def cpu_nodes(self) -> int:
+        """The most nodes without TPU that have addresses: GKE makes what the pods need."""
+        return AUTOPILOT_CPU_NODES
 
 
 class ExistingCluster(Settings):

@@ -60,7 +60,8 @@ def _mtu(config: StackConfig) -> int:
 
 
 def _subnetwork(config: StackConfig, placed: Args) -> Args:
-    addresses = ranges(config)
+    cluster = names.google_cluster(config)
+    addresses = ranges(cluster.network, config.slices, cluster.cpu_nodes)
     return {
         "name": names.stack_name(config),
         "network": names.stack_name(config),

@@ -7,6 +7,10 @@ Where a fact comes from:
 - HBM: the Cloud TPU pages of each generation and MaxText's hardware table (e591f30).
 - vCPUs and memory: the autoscaler's table, which counts whole GiB. For tpu7x it has 992, the Cloud
   TPU page 960: the smaller is taken, since a pod that asks for more than there is never starts.
+- Zones: the Cloud TPU and Compute pages of zones, and "About flex-start", read 2026-08. They lag
+  behind what Google sells, so a zone that they lack is not known rather than wrong, except for v4,
+  which there is in one zone alone.
+- Flex-start and boot disks: the autoscaler's tables. They name no disk for v4 and v5p.
 - Ray: the installed ray 2.60, `ray._private.accelerators.tpu`; the tests compare.
 
 All are of high confidence except the HBM of v5p (95 GiB; others round it to 96) and the largest
@@ -35,6 +39,15 @@ class Generation:
     """Whether GKE also makes AxBxC with A<=B<=C, each a multiple of a cube's edge."""
     ray_topologies: tuple[str, ...]
     """Ray's table as far as GKE's rule allows, smallest first. Ray refuses all others."""
+    zones: tuple[str, ...]
+    """Where Google documents it."""
+    all_zones: bool
+    """Whether there is no other zone for certain."""
+    flex_start: bool
+    flex_start_zones: tuple[str, ...]
+    """Where Google documents that; none where it does not say."""
+    boot_disk: str | None
+    """The type of boot disk that its machines take; None where GKE's own choice is left alone."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +104,95 @@ _RAY_V5P = tuple(
 _RAY_V7X = (*GKE_SMALL_3D, "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
 
 _GENERATIONS = (
-    Generation("v4", "tpu-v4-podslice", "v4", 2, 32, 4096, GKE_SMALL_3D, True, _RAY_V4),
-    Generation("v5e", "tpu-v5-lite-podslice", "v5litepod", 1, 16, 256, GKE_2D, False, GKE_2D),
-    Generation("v5p", "tpu-v5p-slice", "v5p", 2, 95, 8960, GKE_SMALL_3D, True, _RAY_V5P),
-    Generation("v6e", "tpu-v6e-slice", "v6e", 1, 32, 256, GKE_2D, False, GKE_2D),
-    Generation("tpu7x", "tpu7x", "v7x", 2, 192, 9216, GKE_SMALL_3D, True, _RAY_V7X),
+    Generation(
+        "v4",
+        "tpu-v4-podslice",
+        "v4",
+        cores_per_chip=2,
+        hbm_gib_per_chip=32,
+        max_chips=4096,
+        gke_topologies=GKE_SMALL_3D,
+        gke_custom=True,
+        ray_topologies=_RAY_V4,
+        zones=("us-central2-b",),
+        all_zones=True,
+        flex_start=False,
+        flex_start_zones=(),
+        boot_disk=None,
+    ),
+    Generation(
+        "v5e",
+        "tpu-v5-lite-podslice",
+        "v5litepod",
+        cores_per_chip=1,
+        hbm_gib_per_chip=16,
+        max_chips=256,
+        gke_topologies=GKE_2D,
+        gke_custom=False,
+        ray_topologies=GKE_2D,
+        zones=("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "europe-west4-b"),
+        all_zones=False,
+        flex_start=True,
+        flex_start_zones=("us-west4-a",),
+        boot_disk="pd-balanced",
+    ),
+    Generation(
+        "v5p",
+        "tpu-v5p-slice",
+        "v5p",
+        cores_per_chip=2,
+        hbm_gib_per_chip=95,
+        max_chips=8960,
+        gke_topologies=GKE_SMALL_3D,
+        gke_custom=True,
+        ray_topologies=_RAY_V5P,
+        zones=("us-central1-a", "us-east5-a", "europe-west4-b"),
+        all_zones=False,
+        flex_start=True,
+        flex_start_zones=("us-east5-a",),
+        boot_disk=None,
+    ),
+    Generation(
+        "v6e",
+        "tpu-v6e-slice",
+        "v6e",
+        cores_per_chip=1,
+        hbm_gib_per_chip=32,
+        max_chips=256,
+        gke_topologies=GKE_2D,
+        gke_custom=False,
+        ray_topologies=GKE_2D,
+        zones=(
+            "us-central1-b",
+            "us-central1-ai1a",
+            "us-east1-d",
+            "us-east5-a",
+            "us-east5-b",
+            "us-south1-ai1b",
+            "europe-west4-a",
+            "asia-northeast1-b",
+        ),
+        all_zones=False,
+        flex_start=True,
+        flex_start_zones=("asia-northeast1-b", "us-east5-a", "us-east5-b"),
+        boot_disk="hyperdisk-balanced",
+    ),
+    Generation(
+        "tpu7x",
+        "tpu7x",
+        "v7x",
+        cores_per_chip=2,
+        hbm_gib_per_chip=192,
+        max_chips=9216,
+        gke_topologies=GKE_SMALL_3D,
+        gke_custom=True,
+        ray_topologies=_RAY_V7X,
+        zones=("us-central1-c", "us-central1-ai1a"),
+        all_zones=False,
+        flex_start=True,
+        flex_start_zones=("us-central1-c",),
+        boot_disk="hyperdisk-balanced",
+    ),
 )
 
 _MACHINES = (
