@@ -1,0 +1,85 @@
+"""A stack of a test on the real engine, with the stand-in cloud and without any credentials."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.standin.cloud import Cloud
+from tests.tools.project import REPOSITORY, PulumiProject
+
+CREDENTIALS = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "KUBE", "GCP_")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished `pulumi` command."""
+
+    code: int
+    output: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Resources by what was or would be done with them, as the engine sums up."""
+        summary = self.output.rpartition("Resources:")[2]
+        return {what: int(count) for count, what in re.findall(r"(\d+) (?:to )?(\w+)", summary)}
+
+    def rows(self, sign: str) -> set[str]:
+        """Names of resources that the engine lists with this sign, such as `+` or `+-`."""
+        found = re.findall(rf"^ *{re.escape(sign)} +\S+ (\S+) ", self.output, re.MULTILINE)
+        return set(found)
+
+
+class CloudStack:
+    """The project's program in a folder of its own, with its own stack file, state and home."""
+
+    def __init__(self, root: Path, cloud: Cloud, file: Path, name: str = "") -> None:
+        self.cloud, self.root = cloud, root
+        self.name = name or file.stem.removeprefix("Pulumi.")
+        self.declared: dict[str, Any] = yaml.safe_load(file.read_text())["config"]
+        project = PulumiProject.at(root, {}, links=("infra", "workloads", "Pulumi.yaml"))
+        (root / "stacks").mkdir()
+        (root / "empty").mkdir()
+        environ = {k: v for k, v in project.environ.items() if not k.startswith(CREDENTIALS)}
+        self._project = PulumiProject(root, {**environ, "HOME": str(root / "empty")})
+        self.declare()
+        created = self.pulumi("stack", "init", options=())
+        assert created.code == 0, created.output
+
+    @property
+    def file(self) -> Path:
+        return self.root / f"stacks/Pulumi.{self.name}.yaml"
+
+    def declare(self, **changes: Any) -> None:
+        """Writes the stack file with keys of namespace raytpu put in place of its own."""
+        config = self.declared | {f"raytpu:{key}": value for key, value in changes.items()}
+        self.file.write_text(yaml.safe_dump({"config": config}))
+
+    def pulumi(self, *verb: str, options: tuple[str, ...] = (), **environ: str) -> Done:
+        command = ("pulumi", *verb, "--stack", self.name, "--non-interactive", "--color=never")
+        done = self._project.run(*command, *options, **self.cloud.environ, **environ)
+        return Done(done.returncode, done.stdout)
+
+    def preview(self, *options: str) -> Done:
+        return self.pulumi("preview", options=options)
+
+    def up(self, *options: str) -> Done:
+        return self.pulumi("up", options=("--yes", "--skip-preview", *options))
+
+    def destroy(self) -> Done:
+        return self.pulumi("destroy", options=("--yes", "--skip-preview"))
+
+    def state(self) -> dict[str, Any]:
+        return json.loads(self.pulumi("stack", "export").output)["deployment"]
+
+
+def stack_file(name: str) -> Path:
+    """Of a stack we ship, or of an example."""
+    for folder in ("stacks", "stacks/examples"):
+        path = REPOSITORY / folder / f"Pulumi.{name}.yaml"
+        if path.is_file():
+            return path
+    raise FileNotFoundError(name)

@@ -1,0 +1,156 @@
+"""A stand-in for the Kubernetes provider, and for the API servers it talks to.
+
+It knows a cluster by the address in the kubeconfig: that of a cluster in the stand-in of Google, or
+one that a test says others made. An object is refused as the API server refuses it, and
+annotations of pulumi.com/waitFor are held against a status that is played: an object goes through
+all stages of its kind at once, or stays in the first.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tests.standin.api import Api, Args, Made, RefusedError, UnhealthyError
+from tests.standin.gcp import NODE_POOL, GoogleCloud
+from tests.standin.node_pool import is_tpu
+from tests.standin.wire import Path, at, spelled
+
+WAIT_FOR = "pulumi.com/waitFor"
+RAY = "ray.io/v1"
+CLUSTER_SCOPED = {"ComputeClass", "Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
+BORN_WITH = {"default", "kube-system", "kube-public"}
+"""Namespaces of a new cluster."""
+
+_READY = [{"type": "Ready", "status": "True"}]
+STAGES: dict[str, list[Args]] = {
+    "RayJob": [
+        {"jobDeploymentStatus": "Initializing"},
+        {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"},
+        {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+    ],
+    "RayService": [
+        {"serviceStatus": "", "conditions": [{"type": "Ready", "status": "False"}]},
+        {"serviceStatus": "Running", "numServeEndpoints": 1, "conditions": _READY},
+    ],
+    "RayCluster": [
+        {"conditions": [{"type": "HeadPodReady", "status": "False"}]},
+        {
+            "state": "ready",
+            "conditions": [
+                {"type": "HeadPodReady", "status": "True"},
+                {"type": "RayClusterProvisioned", "status": "True"},
+            ],
+        },
+    ],
+    "ComputeClass": [
+        {"conditions": [{"type": "Health", "status": "False"}]},
+        {"conditions": [{"type": "Health", "status": "True"}]},
+    ],
+}
+"""What KubeRay 1.5 and GKE report of an object that comes up."""
+
+
+class Kubernetes(Api):
+    version = "4.34.2"
+
+    def __init__(self, google: GoogleCloud) -> None:
+        super().__init__()
+        self.google = google
+        self.others: set[str] = set()
+        """Addresses of clusters that others made, with the Ray operator in them."""
+        self.stuck: set[str] = set()
+        """Kinds of which objects stay in their first stage."""
+
+    def identify(self, made: Made) -> str:
+        metadata = made.args["metadata"]
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        return f"{made.args['apiVersion']}/{made.args['kind']}/{name}"
+
+    def replaces(self, _type: str, path: Path, /) -> bool:
+        return spelled(path) in {"kind", "apiVersion", "metadata.name", "metadata.namespace"}
+
+    def faults(self, made: Made) -> Iterator[str]:
+        kind, metadata = made.args["kind"], made.args["metadata"]
+        if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", metadata["name"]):
+            yield f'{kind} "{metadata["name"]}" is invalid: metadata.name'
+        if kind in CLUSTER_SCOPED and metadata.get("namespace"):
+            yield f"{kind} is not namespaced"
+        if kind not in CLUSTER_SCOPED and not metadata.get("namespace"):
+            yield f"{kind} {metadata['name']} has no namespace, and would go to `default`"
+
+    def create(self, made: Made) -> None:
+        self._require_kind(made)
+        namespace = at(made.args, "metadata.namespace")
+        known = BORN_WITH | {one["metadata"]["name"] for one in self.objects("Namespace")}
+        if namespace and namespace not in known:
+            raise RefusedError(f'namespaces "{namespace}" not found')
+        self._play(made)
+
+    def update(self, made: Made, args: Args) -> None:
+        made.args = args
+        self._require_kind(made)
+        self._play(made)
+
+    def delete(self, made: Made) -> None:
+        self._require_kind(made)
+
+    def objects(self, kind: str) -> list[Args]:
+        return [made.args for made in self.made.values() if made.args["kind"] == kind]
+
+    def _require_kind(self, made: Made) -> None:
+        args = made.args
+        address = _address(self.configs.get(made.stack, {}).get("kubeconfig", ""))
+        cluster = self.google.cluster_at(address)
+        if cluster is None and address not in self.others:
+            raise RefusedError(f"configured Kubernetes cluster is unreachable: {address or 'none'}")
+        if cluster is None or args["apiVersion"] != RAY:
+            return
+        addon = at(cluster.args, "addonsConfig.rayOperatorConfigs") or [{"enabled": False}]
+        pools = [m.args for m in self.google.of_type(NODE_POOL) if not is_tpu(m.args)]
+        if not addon[0]["enabled"] or not (pools or cluster.args.get("enableAutopilot")):
+            raise RefusedError(f'no matches for kind "{args["kind"]}" in version "{RAY}"')
+
+    def _play(self, made: Made) -> None:
+        """The object's status, up to the first stage that is what was waited for."""
+        stages = STAGES.get(made.args["kind"], [])
+        if made.args["kind"] in self.stuck:
+            stages = stages[:1]
+        wanted = at(made.args, ("metadata", "annotations", WAIT_FOR))
+        conditions = [*_conditions(wanted)] if wanted else []
+        for status in stages:
+            made.filled["status"] = status
+            if any(_holds(condition, {"status": status}) for condition in conditions):
+                return
+        if conditions:
+            name = self.identify(made)
+            raise UnhealthyError(f"timed out waiting for {name} to be {' or '.join(conditions)}")
+
+
+def _address(kubeconfig: str) -> str:
+    """Host of the server in a kubeconfig's text."""
+    parsed: Any = yaml.safe_load(kubeconfig) if kubeconfig else None
+    if not isinstance(parsed, dict) or not parsed.get("clusters"):
+        return ""
+    return str(parsed["clusters"][0]["cluster"]["server"]).removeprefix("https://")
+
+
+def _conditions(wanted: str) -> Iterator[str]:
+    """One condition, or a JSON list of them of which one must hold."""
+    listed = json.loads(wanted) if wanted.startswith("[") else [wanted]
+    for condition in listed:
+        if not re.fullmatch(r"condition=\w+(=\w+)?|jsonpath=\{[.\w]+\}(=\w+)?", condition):
+            raise RefusedError(f"invalid {WAIT_FOR}: {condition}")
+        yield condition
+
+
+def _holds(condition: str, live: Args) -> bool:
+    what, _, rest = condition.partition("=")
+    name, _, value = rest.partition("=")
+    if what == "jsonpath":
+        found = at(live, name.strip("{}."))
+        return found is not None and value in ("", str(found))
+    known = {c["type"]: c["status"] for c in at(live, "status.conditions") or []}
+    return known.get(name) == (value or "True")
