@@ -23,7 +23,7 @@ from infra.config import (
     TrainSpec,
     Workload,
 )
-from infra.gke import names
+from infra.gke import names, secret
 from infra.gke.args import Args
 
 READ = "roles/storage.objectViewer"
@@ -53,14 +53,14 @@ def identity_args(config: StackConfig) -> IdentityArgs:
         for bucket, role in bucket_roles(config, workload).items()
     }
     secrets = {
-        f"{workload.name}-{_WHAT[ACCESS_SECRET]}-token": {
+        f"{workload.name}-{_WHAT[ACCESS_SECRET]}-{name}": {
             "project": names.google_cluster(config).project,
-            "secret_id": names.token_secret(config),
+            "secret_id": name,
             "role": ACCESS_SECRET,
             "member": _member(config, workload),
         }
         for workload in config.workloads
-        if reads_token(config, workload)
+        for name in secrets_read(config, workload)
     }
     return IdentityArgs(buckets, secrets)
 
@@ -73,10 +73,13 @@ def bucket_roles(config: StackConfig, workload: Workload) -> dict[str, str]:
     return roles
 
 
-def reads_token(config: StackConfig, workload: Workload) -> bool:
-    """Whether it loads a model of the hub with the stack's token."""
-    serves_hub = isinstance(workload, ServeSpec) and isinstance(workload.model, Hub)
-    return serves_hub and config.hugging_face_token is not None
+def secrets_read(config: StackConfig, workload: Workload) -> list[str]:
+    """Names in Secret Manager: the token if it serves a model of the hub, and its own key."""
+    if not isinstance(workload, ServeSpec):
+        return []
+    token = [names.token_secret(config)] if isinstance(workload.model, Hub) else []
+    kept = secret.values(config)
+    return [name for name in (*token, names.api_key_secret(config, workload.name)) if name in kept]
 
 
 def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]:
@@ -114,7 +117,9 @@ def _origin(origin: str | Folder | Hub, of_workloads: str) -> list[str]:
 
 
 def _buckets(paths: tuple[str, ...]) -> list[str]:
-    inside = (path.removeprefix(_BUCKET_SCHEME) for path in paths if path.startswith(_BUCKET_SCHEME))
+    inside = (
+        path.removeprefix(_BUCKET_SCHEME) for path in paths if path.startswith(_BUCKET_SCHEME)
+    )
     return [path.partition("/")[0] for path in inside]
 
 
@@ -127,7 +132,11 @@ def _member(config: StackConfig, workload: Workload) -> str:
 
 
 class Identity(pulumi.ComponentResource):
-    """The roles of all workloads. A member need not exist yet when it gets its role."""
+    """The roles of all workloads.
+
+    A member need not exist yet when it gets its role, but its pool must, and Google makes that with
+    the project's first cluster: so this depends on the cluster.
+    """
 
     def __init__(
         self,

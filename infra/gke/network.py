@@ -61,15 +61,15 @@ def _mtu(config: StackConfig) -> int:
 
 def _subnetwork(config: StackConfig, placed: Args) -> Args:
     cluster = names.google_cluster(config)
-    addresses = ranges(cluster.network, config.slices, cluster.cpu_nodes)
+    made = ranges(cluster.network, config.slices, cluster.cpu_nodes)
     return {
         "name": names.stack_name(config),
         "network": names.stack_name(config),
         **placed,
-        "ip_cidr_range": addresses.nodes,
+        "ip_cidr_range": made.nodes,
         "secondary_ip_ranges": [
-            {"range_name": PODS, "ip_cidr_range": addresses.pods},
-            {"range_name": SERVICES, "ip_cidr_range": addresses.services},
+            {"range_name": PODS, "ip_cidr_range": made.pods},
+            {"range_name": SERVICES, "ip_cidr_range": made.services},
         ],
         # Buckets, images and logs are reached without leaving Google's network.
         "private_ip_google_access": True,

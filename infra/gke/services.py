@@ -30,7 +30,7 @@ class ServicesArgs:
 
 
 def services_args(config: StackConfig) -> ServicesArgs:
-    """An API stays on when the stack is destroyed: others in the project may have come to use it."""
+    """An API outlives the stack: others in the project may have come to use it."""
     project = names.google_cluster(config).project
     return ServicesArgs(
         project=project,
