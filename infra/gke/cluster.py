@@ -155,16 +155,18 @@ def _endpoints(config: StackConfig) -> Args:
 class Cluster(pulumi.ComponentResource):
     """The cluster. Nodes come with the pools, or with a compute class."""
 
+    server: pulumi.Output[str]
+    """Address of the control plane."""
+
     def __init__(
         self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("raytpu:gke:Cluster", name, None, opts)
         cluster = gcp.container.Cluster(
-            f"{name}-cluster",
+            name,
             **args.cluster,
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=[*IGNORED]),
         )
-        self.dns_name: pulumi.Output[str] = cluster.control_plane_endpoints_config.apply(
-            lambda endpoints: endpoints.dns_endpoint_config.endpoint
-        )
-        self.register_outputs({"dns_name": self.dns_name})
+        endpoint = cluster.control_plane_endpoints_config.dns_endpoint_config.endpoint
+        self.server = pulumi.Output.format("https://{}", endpoint)
+        self.register_outputs({"server": self.server})

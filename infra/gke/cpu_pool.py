@@ -45,6 +45,7 @@ def cpu_pool_args(config: StackConfig) -> CpuPoolArgs | None:
                 "location_policy": "BALANCED",
             },
             "max_pods_per_node": CPU_PODS_PER_NODE,
+            "network_config": {"enable_private_nodes": True},
             "management": {"auto_repair": True, "auto_upgrade": True},
             "upgrade_settings": {"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
             "node_config": {
@@ -69,7 +70,7 @@ class CpuPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("raytpu:gke:CpuPool", name, None, opts)
         gcp.container.NodePool(
-            f"{name}-pool",
+            name,
             **args.pool,
             opts=pulumi.ResourceOptions(
                 parent=self,

@@ -104,7 +104,7 @@ class Network(pulumi.ComponentResource):
         def after(*earlier: pulumi.Resource) -> pulumi.ResourceOptions:
             return pulumi.ResourceOptions(parent=self, depends_on=[*earlier])
 
-        network = gcp.compute.Network(f"{name}-network", **args.network, opts=after())
+        network = gcp.compute.Network(f"{name}-vpc", **args.network, opts=after())
         gcp.compute.Subnetwork(f"{name}-subnetwork", **args.subnetwork, opts=after(network))
         router = gcp.compute.Router(f"{name}-router", **args.router, opts=after(network))
         gcp.compute.RouterNat(f"{name}-nat", **args.nat, opts=after(router))

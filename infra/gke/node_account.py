@@ -81,7 +81,7 @@ class NodeAccount(pulumi.ComponentResource):
     ) -> None:
         super().__init__("raytpu:gke:NodeAccount", name, None, opts)
         account = gcp.serviceaccount.Account(
-            f"{name}-account", **args.account, opts=pulumi.ResourceOptions(parent=self)
+            name, **args.account, opts=pulumi.ResourceOptions(parent=self)
         )
         after_account = pulumi.ResourceOptions(parent=self, depends_on=[account])
         gcp.projects.IAMMember(f"{name}-role", **args.role, opts=after_account)

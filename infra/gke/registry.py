@@ -45,6 +45,6 @@ class Registry(pulumi.ComponentResource):
     ) -> None:
         super().__init__("raytpu:gke:Registry", name, None, opts)
         gcp.artifactregistry.Repository(
-            f"{name}-repository", **args.repository, opts=pulumi.ResourceOptions(parent=self)
+            name, **args.repository, opts=pulumi.ResourceOptions(parent=self)
         )
         self.register_outputs({})

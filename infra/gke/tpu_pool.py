@@ -23,9 +23,6 @@ from infra.tpu.slice import TpuSlice
 
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 
-BOOT_DISK_GIB = 500
-"""Holds an image of vLLM (20 GiB), weights of 70 billion parameters and the compile cache."""
-
 
 @dataclass(frozen=True)
 class TpuPoolArgs:
@@ -113,7 +110,7 @@ def _node_config(config: StackConfig, tpu: TpuSlice, rung: Rung) -> Args:
     args: Args = {
         **node_config.common(config),
         "machine_type": tpu.machine.name,
-        "disk_size_gb": BOOT_DISK_GIB,
+        "disk_size_gb": node_config.TPU_BOOT_DISK_GIB,
         "gvnic": {"enabled": True},
         "labels": {names.SLICE_LABEL: tpu.name, names.TEAM_LABEL: team},
         "resource_labels": {**names.labels(config), "slice": tpu.name},

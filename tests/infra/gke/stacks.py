@@ -1,0 +1,58 @@
+"""Stacks on GKE to test with: those of the project, and small ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from infra.cli.check import check
+from infra.config import AutopilotCluster, GkeCluster, StackConfig, load
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / "stacks").rglob("Pulumi.*.yaml"))
+
+SLICE = {"name": "train", "machine_type": "ct6e-standard-4t", "topology": "4x4"}
+
+
+def declared(path: Path) -> StackConfig:
+    config = check(str(path)).config
+    assert config is not None, path
+    return config
+
+
+def on_google() -> dict[str, StackConfig]:
+    """The project's own stacks that make a cluster."""
+    configs = {path.stem.removeprefix("Pulumi."): declared(path) for path in FILES}
+    return {
+        name: config
+        for name, config in configs.items()
+        if isinstance(config.cluster, GkeCluster | AutopilotCluster)
+    }
+
+
+def stack(
+    *slices: dict[str, Any],
+    name: str = "dev",
+    secret_keys: tuple[str, ...] = (),
+    cluster: dict[str, Any] | None = None,
+    workloads: list[dict[str, Any]] | None = None,
+    **entries: Any,
+) -> StackConfig:
+    """A sound stack of mode gke with these slices."""
+    where = {"mode": "gke", "project": "acme-ml", "location": "us-east5", "zones": ["us-east5-b"]}
+    values = {
+        "environment": "dev",
+        "cluster": where | (cluster or {}),
+        "team": {"name": "research", "cost_center": "ml"},
+        "images": {
+            "ray": "us-east5-docker.pkg.dev/acme-ml/raytpu-dev/ray:1",
+            "vllm": "us-east5-docker.pkg.dev/acme-ml/raytpu-dev/vllm:1",
+        },
+        "slices": [*slices],
+        "workloads": workloads or [],
+        **entries,
+    }
+    texts = {
+        f"raytpu:{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in values.items()
+    }
+    return load(texts, stack=name, secret_keys=secret_keys)
