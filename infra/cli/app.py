@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,6 +40,28 @@ def check(
     else:
         report.print_text(reports)
     raise typer.Exit(max(one.exit_code for one in reports))
+
+
+@app.command()
+def render(
+    stacks: Annotated[
+        list[str], typer.Argument(metavar="STACK", help="Names such as `dev`, or stack files.")
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write into DIR/STACK instead of to stdout."),
+    ] = None,
+) -> None:
+    """Show all that stacks would make: cloud resources as JSON, Kubernetes objects as YAML.
+
+    No engine, credentials or network is needed. Nothing is shown unless all stacks are sound: exits
+    with 1 if one has faults, 2 if one could not be read or its rendering not be written.
+    """
+    from infra.cli.check import check as check_stack
+    from infra.cli.render import show
+
+    raise typer.Exit(show([check_stack(stack) for stack in stacks], out))
 
 
 def main() -> None:

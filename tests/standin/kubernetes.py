@@ -29,7 +29,11 @@ STAGES: dict[str, list[Args]] = {
     "RayJob": [
         {"jobDeploymentStatus": "Initializing"},
         {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"},
-        {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+        {
+            "jobDeploymentStatus": "Complete",
+            "jobStatus": "SUCCEEDED",
+            "endTime": "2026-01-01T00:00:00Z",
+        },
     ],
     "RayService": [
         {"serviceStatus": "", "conditions": [{"type": "Ready", "status": "False"}]},
