@@ -1,0 +1,129 @@
+"""The component that registers a stack's Kubernetes objects, and waits for its workloads."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pulumi
+from pydantic import SecretStr
+
+from infra.config import StackConfig
+from infra.ray.objects import KubernetesObject, Manifest, objects
+
+CRD_ATTEMPTS = 60
+"""GKE installs the CRDs of its add-ons after the cluster, that of compute classes up to an hour
+after. The provider gives up an unknown kind about a minute after it first tried."""
+
+_CUSTOM_GROUPS = ("ray.io/", "cloud.google.com/", "secrets-store.csi.x-k8s.io/")
+
+
+class Workloads(pulumi.ComponentResource):
+    """All Kubernetes objects of a stack. The provider comes by the options.
+
+    Every object waits for what the component depends on: Pulumi itself would not make it wait.
+    """
+
+    def __init__(
+        self, name: str, config: StackConfig, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("raytpu:ray:Workloads", name, None, opts)
+        self._name = name
+        self._needs = _dependencies(opts)
+        self._crds = pulumi.ResourceHookBinding(
+            on_error=[pulumi.ErrorHook(f"{name}-crds", _kind_may_still_come)]
+        )
+        self._made: dict[str, Object] = {}
+        self._succeeded: dict[str, pulumi.Output[str]] = {}
+        for one in objects(config):
+            self._made[one.key] = self._register(one)
+            if one.finishes:
+                self._succeeded[one.key] = self._made[one.key].succeeded(one.key)
+        # What is checked here ends `pulumi up` even if nothing comes after the job.
+        self.register_outputs({"finished": list(self._succeeded.values())})
+
+    def _register(self, one: KubernetesObject) -> "Object":
+        custom = one.manifest["apiVersion"].startswith(_CUSTOM_GROUPS)
+        return Object(
+            f"{self._name}-{one.key.lower().replace('/', '-')}",
+            self._after_success(one),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[*self._needs, *(self._made[key] for key in one.after)],
+                replace_on_changes=[*one.replace_on],
+                delete_before_replace=True,  # two objects of one name cannot exist
+                ignore_changes=[*one.ignore],
+                hooks=self._crds if custom else None,
+            ),
+        )
+
+    def _after_success(self, one: KubernetesObject) -> Manifest:
+        """Names the jobs before it, as known only when they have succeeded."""
+        before = [self._succeeded[key] for key in one.after if key in self._succeeded]
+        if not before:
+            return one.manifest
+        metadata = one.manifest["metadata"]
+        names = pulumi.Output.all(*before).apply(",".join)
+        annotations = {**metadata.get("annotations", {}), "raytpu/after": names}
+        return {**one.manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+class Object(pulumi.CustomResource):
+    """Any object, typed as Pulumi's Kubernetes provider types it.
+
+    The SDK has a class for each kind, but its modules take seconds to import, and the one for
+    custom resources does not give what the cluster says of them.
+    """
+
+    status: pulumi.Output[dict[str, Any] | None]
+
+    def __init__(self, name: str, manifest: Manifest, opts: pulumi.ResourceOptions) -> None:
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        group = f"core/{version}" if "/" not in version else version
+        secret = ["data", "stringData"] if kind == "Secret" else []
+        opts.additional_secret_outputs = secret
+        super().__init__(
+            f"kubernetes:{group}:{kind}", name, {**_sealed(manifest), "status": None}, opts
+        )
+
+    def succeeded(self, key: str) -> pulumi.Output[str]:
+        """The key, once the job of it has ended well. Raises RunError if it has ended otherwise."""
+        return pulumi.Output.all(self.status, self.urn).apply(
+            lambda known: _check_success(key, cast("dict[str, Any]", known[0] or {}), known[1])
+        )
+
+
+def _check_success(key: str, status: dict[str, Any], urn: str) -> str:
+    """A job never comes back from its end, so what failed stays so until it is replaced."""
+    found = status.get("jobDeploymentStatus")
+    if found == "Complete" and status.get("jobStatus") == "SUCCEEDED":
+        return key
+    told = "; ".join(str(status[part]) for part in ("reason", "message") if status.get(part))
+    name = key.partition("/")[2]
+    raise pulumi.RunError(
+        f"{key} ended as {found} ({told or 'no reason given'}); see its log with "
+        f"`kubectl logs job/{name}`, mend it, and run `pulumi up --replace '{urn}'`"
+    )
+
+
+def _kind_may_still_come(args: pulumi.ErrorHookArgs) -> bool:
+    """Whether to try again: the API server does not know the kind yet."""
+    newest = args.errors[0] if args.errors else ""
+    unknown = "no matches for kind" in newest or "does not exist" in newest
+    return unknown and len(args.errors) < CRD_ATTEMPTS
+
+
+def _sealed(value: Any) -> Any:
+    """Values that the configuration keeps secret, as values that the engine does."""
+    match value:
+        case SecretStr():
+            return pulumi.Output.secret(value.get_secret_value())
+        case dict():
+            return {key: _sealed(one) for key, one in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_sealed(one) for one in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _dependencies(opts: pulumi.ResourceOptions | None) -> Sequence[pulumi.Resource]:
+    given = opts.depends_on if opts else None
+    return [one for one in cast("list[Any]", given or []) if isinstance(one, pulumi.Resource)]

@@ -1,0 +1,222 @@
+"""RayJob, RayService and RayCluster of a workload, as plain dicts.
+
+Fields are those of KubeRay 1.5; a newer one is used only where the stack says that the operator has
+it. Reasons and limits: KubeRay's validation.go and types (v1.5.0, v1.6.1), the TPU webhook
+(ef658db), Ray 2.60.
+"""
+
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from infra.config import (
+    ClusterSpec,
+    DataSpec,
+    LocalCluster,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+    Workload,
+)
+from infra.gke.compute_class import class_name, migrates
+from infra.gke.names import namespace
+from infra.ray import pods, secrets
+from infra.ray.entrypoint import entrypoint
+from infra.ray.labels import ray_labels
+from infra.ray.serve_config import serve_config
+from infra.ray.waits import service_limit, wait
+from infra.tpu.slice import TpuSlice
+
+Manifest = dict[str, Any]
+
+DATA_GROUP = "data"
+
+
+def ray_cluster(config: StackConfig, workload: ClusterSpec) -> Manifest:
+    """To work on by hand, through a port-forward; its slices come and go with the work."""
+    manifest = _object(config, workload, "RayCluster", cluster_spec(config, workload))
+    # The autoscaler changes replicas, and the API server takes a list of groups for one field: the
+    # whole list is then the autoscaler's, and every change of ours a conflict.
+    manifest["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
+    return manifest
+
+
+def ray_job(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
+    """Ends for good: by itself, or at its deadline. Either way it gives its slices back at once."""
+    spec: Manifest = {
+        "entrypoint": entrypoint(config, workload),
+        # A submitter of its own: one inside the head can end early and keep the job from ever
+        # failing, and so from ever giving back its slices (KubeRay 4945).
+        "submissionMode": "K8sJobMode",
+        "backoffLimit": workload.retries,
+        "activeDeadlineSeconds": _seconds(workload.deadline),
+        **_ending(config, workload),
+        "rayClusterSpec": cluster_spec(config, workload),
+    }
+    if kuberay(config) >= (1, 6):
+        spec["preRunningDeadlineSeconds"] = _seconds(workload.start_deadline)
+    return _object(config, workload, "RayJob", spec)
+
+
+def ray_service(config: StackConfig, workload: ServeSpec) -> Manifest:
+    """Is healthy when the model answers."""
+    spec: Manifest = {
+        "serveConfigV2": serve_config(config, workload),
+        # A new cluster beside the old one asks for a second set of slices, and waits for ever
+        # where there is none.
+        "upgradeStrategy": {"type": "NewCluster" if workload.upgrade == "new_cluster" else "None"},
+        # No replica runs on the head.
+        "excludeHeadPodFromServeSvc": True,
+        "rayClusterConfig": cluster_spec(config, workload),
+    }
+    manifest = _object(config, workload, "RayService", spec)
+    # When this expires the service is lost for good, so `pulumi up` must have given up before.
+    timeout = f"{2 * _seconds(service_limit(workload))}s"
+    manifest["metadata"]["annotations"]["ray.io/initializing-timeout"] = timeout
+    return manifest
+
+
+def cluster_spec(config: StackConfig, workload: Workload) -> Manifest:
+    """The Ray cluster of one workload."""
+    groups = worker_groups(config, workload)
+    autoscaled = is_autoscaled(config, workload)
+    spec: Manifest = {
+        "rayVersion": version("ray"),
+        "headGroupSpec": head_group(config, workload, autoscaled=autoscaled),
+        "workerGroupSpecs": groups,
+    }
+    if autoscaled:
+        spec["enableInTreeAutoscaling"] = True
+        spec["autoscalerOptions"] = _autoscaler(workload)
+    if isinstance(workload, ServeSpec) and workload.redis:
+        spec["gcsFaultToleranceOptions"] = _fault_tolerance(workload)
+    return spec
+
+
+def head_group(config: StackConfig, workload: Workload, *, autoscaled: bool) -> Manifest:
+    """Its service is of the cluster's own addresses only: who reaches the dashboard runs code."""
+    return {
+        "serviceType": "ClusterIP",
+        # Zero CPUs keep tasks and actors off the head, which has no chip.
+        "rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"},  # noqa: S104 - in its pod
+        "template": pods.head_pod(config, workload, autoscaled=autoscaled),
+    }
+
+
+def worker_groups(config: StackConfig, workload: Workload) -> list[Manifest]:
+    if isinstance(workload, DataSpec):
+        return [_data_group(config, workload)]
+    tpu = config.slice(workload.slice)
+    return [worker_group(config, workload, shape) for shape in tpu.shapes]
+
+
+def worker_group(config: StackConfig, workload: Workload, tpu: TpuSlice) -> Manifest:
+    """The copies of one shape. Those of a fallback are made when Ray asks for them."""
+    if isinstance(workload, DataSpec):
+        raise TypeError(f"workload {workload.name} uses no slice")
+    declared = config.slice(workload.slice)
+    wanted = tpu.count if tpu.name == declared.name else 0
+    group: Manifest = {
+        "groupName": tpu.name,
+        "replicas": wanted,
+        "minReplicas": 0 if is_autoscaled(config, workload) else wanted,
+        "maxReplicas": tpu.count,
+        "numOfHosts": tpu.hosts,
+        "rayStartParams": {},
+        "template": pods.tpu_pod(config, workload, tpu, movable=migrates(config, declared)),
+    }
+    if kuberay(config) >= (1, 5):
+        group["labels"] = ray_labels(config, tpu, class_name(config, declared))
+    return group
+
+
+def is_autoscaled(config: StackConfig, workload: Workload) -> bool:
+    """Whether Ray decides how many slices of which shape run."""
+    match workload:
+        case DataSpec():
+            return False
+        case ClusterSpec():
+            return True
+        case _:
+            return bool(config.slice(workload.slice).fallback)
+
+
+def kuberay(config: StackConfig) -> tuple[int, ...]:
+    """Major and minor of the operator."""
+    if isinstance(config.cluster, LocalCluster):
+        raise TypeError("the local stack has no Ray operator")
+    return tuple(int(part) for part in config.cluster.kuberay.split("."))
+
+
+def _data_group(config: StackConfig, workload: DataSpec) -> Manifest:
+    return {
+        "groupName": DATA_GROUP,
+        "replicas": workload.workers,
+        "minReplicas": workload.workers,
+        "maxReplicas": workload.workers,
+        "numOfHosts": 1,
+        "rayStartParams": {},
+        "template": pods.data_pod(config, workload),
+    }
+
+
+def _ending(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
+    """A slice goes when its job ends. The head stays to be looked at, where that can be said."""
+    if isinstance(workload, DataSpec):
+        keep = _seconds(workload.keep_for)
+        return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": keep}
+    autoscaled = is_autoscaled(config, workload)
+    if kuberay(config) < (1, 6) or autoscaled:  # 1.6 cannot take workers from its autoscaler
+        return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}
+    ends = [{"jobDeploymentStatus": "Failed"}, {"jobStatus": "SUCCEEDED"}]
+    steps = {"DeleteWorkers": 0, "DeleteCluster": _seconds(workload.keep_for)}
+    rules = [
+        {"policy": policy, "condition": {**end, "ttlSeconds": delay}}
+        for end in ends
+        for policy, delay in steps.items()
+    ]
+    return {"deletionStrategy": {"deletionRules": rules}}
+
+
+def _autoscaler(workload: Workload) -> Manifest:
+    """Version 2 alone scales slices of several hosts by whole slices."""
+    options: Manifest = {
+        "version": "v2",
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "512Mi"},
+            "limits": {"cpu": "500m", "memory": "512Mi"},
+        },
+    }
+    if isinstance(workload, ClusterSpec):
+        options["idleTimeoutSeconds"] = _seconds(workload.idle_timeout)
+    return options
+
+
+def _fault_tolerance(workload: ServeSpec) -> Manifest:
+    """With it the service outlives its head; without, a lost head takes all replicas along."""
+    redis = workload.redis
+    if redis is None:
+        return {}
+    options: Manifest = {"redisAddress": redis.address}
+    if redis.password:
+        reference = {"name": workload.name, "key": secrets.REDIS_PASSWORD_KEY}
+        options["redisPassword"] = {"valueFrom": {"secretKeyRef": reference}}
+    return options
+
+
+def _object(config: StackConfig, workload: Workload, kind: str, spec: Manifest) -> Manifest:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": kind,
+        "metadata": {
+            "name": workload.name,
+            "namespace": namespace(config),
+            "labels": {pods.WORKLOAD_LABEL: workload.name},
+            "annotations": wait(config, workload),
+        },
+        "spec": spec,
+    }
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())

@@ -1,0 +1,89 @@
+"""Where the data of a stack lies in Cloud Storage, and where pods see it.
+
+One bucket for each role if the stack makes them; in a cluster of others, folders of the bucket that
+the stack file names.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from infra.config import DataSpec, ExistingCluster, Folder, Hub, ServeSpec, StackConfig, TrainSpec
+from infra.gke.names import Role, bucket_name
+
+MODEL_PATH = "/model"
+"""Where a model's folder is mounted. Hugging Face's layout is read as files."""
+
+_DIGEST_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of a bucket, seen by every pod of a workload."""
+
+    bucket: str
+    folder: str
+    path: str
+
+
+def storage(config: StackConfig, role: Role) -> str:
+    """Address of what has this role."""
+    if isinstance(config.cluster, ExistingCluster):
+        return f"{config.cluster.storage}/{role}"
+    return f"gs://{bucket_name(config, role)}"
+
+
+def output(config: StackConfig, workload: DataSpec | TrainSpec) -> str:
+    """What the job writes. A run with other settings or data begins anew, beside the first."""
+    if isinstance(workload, DataSpec):
+        return f"{storage(config, 'data')}/{workload.name}"
+    run = _digest(workload.settings().learned(), _learned_from(config, workload))
+    return f"{storage(config, 'checkpoints')}/{workload.name}/{run}"
+
+
+def corpus(config: StackConfig, workload: TrainSpec) -> str:
+    if isinstance(workload.data, Folder):
+        return workload.data.path
+    return output(config, _job(config, workload.data))
+
+
+def model(workload: ServeSpec) -> str:
+    """As the engine is told: a name of the hub, or a path in its pods."""
+    return workload.model.hub if isinstance(workload.model, Hub) else MODEL_PATH
+
+
+def model_mount(config: StackConfig, workload: ServeSpec) -> Mount | None:
+    """None for a model that the engine fetches from the hub."""
+    match workload.model:
+        case Hub():
+            return None
+        case Folder(path=path):
+            return _mount(path)
+        case str() as trained:
+            return _mount(f"{output(config, _job(config, trained))}/export")
+        case _:
+            assert_never(workload.model)
+
+
+def _mount(url: str) -> Mount:
+    bucket, _, folder = url.removeprefix("gs://").partition("/")
+    return Mount(bucket, folder.strip("/"), MODEL_PATH)
+
+
+def _job(config: StackConfig, name: str) -> DataSpec | TrainSpec:
+    found = config.workload(name)
+    if not isinstance(found, DataSpec | TrainSpec):
+        raise TypeError(f"workload {name} writes nothing that another could read")
+    return found
+
+
+def _learned_from(config: StackConfig, workload: TrainSpec) -> dict[str, Any]:
+    if isinstance(workload.data, Folder):
+        return workload.data.model_dump(mode="json")
+    source = _job(config, workload.data)
+    return source.settings().model_dump(mode="json")
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -1,0 +1,35 @@
+"""Ray Serve's own configuration of a served model, as the YAML text that a RayService holds."""
+
+from dataclasses import asdict
+from typing import Any
+
+from infra.config import ServeSpec, StackConfig
+from infra.ray import places, secrets
+from infra.ray.text import to_yaml
+
+_BUILDERS = {"jax": "workloads.serve.app:build", "vllm": "workloads.serve.vllm:build"}
+
+
+def serve_config(config: StackConfig, workload: ServeSpec) -> str:
+    """Chips are asked for by the builder, which is told the slice: by hosts, topology included."""
+    application = {
+        "name": workload.name,
+        "route_prefix": "/",
+        "import_path": _BUILDERS[workload.engine],
+        "args": application_args(config, workload),
+    }
+    return to_yaml({"applications": [application]})
+
+
+def application_args(config: StackConfig, workload: ServeSpec) -> dict[str, Any]:
+    tpu = config.slice(workload.slice)
+    args = {
+        "slice": asdict(tpu.contract()),
+        "settings": workload.settings().model_dump(mode="json"),
+        "model": places.model(workload),
+        "model_name": workload.name,
+        "replicas": tpu.count,
+    }
+    if workload.api_key:
+        args["api_key_file"] = f"{secrets.SECRETS_PATH}/{secrets.API_KEY_FILE}"
+    return args

@@ -1,0 +1,41 @@
+"""What a pod may ask for on a TPU node: the machine without what Google and the node keep back.
+
+Source: GKE, "Plan GKE Standard node sizes", read 2026-08. High confidence for the formulas; what
+the node's own pods take is our allowance for logging, metrics, networking, the TPU device plugin
+and the sidecar that mounts buckets.
+"""
+
+import math
+from typing import NamedTuple
+
+from infra.tpu.catalog import Machine
+
+NODE_PODS_CPUS = 2
+NODE_PODS_MEMORY_GIB = 4
+
+# Of the first so many cores or GiB, the next so many, ..., GKE keeps this part.
+_CPU_KEPT = ((1, 0.06), (1, 0.01), (2, 0.005), (math.inf, 0.0025))
+_MEMORY_KEPT = ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06), (math.inf, 0.02))
+_EVICTION_GIB = 100 / 1024
+
+
+class Allocatable(NamedTuple):
+    """Whole units, rounded down."""
+
+    cpus: int
+    memory_gib: int
+
+
+def allocatable(machine: Machine) -> Allocatable:
+    """For the one pod of a TPU node: GKE wants all of its chips in one pod."""
+    cpus = machine.vcpus - _kept(machine.vcpus, _CPU_KEPT) - NODE_PODS_CPUS
+    memory = machine.memory_gib - _kept(machine.memory_gib, _MEMORY_KEPT) - _EVICTION_GIB
+    return Allocatable(math.floor(cpus), math.floor(memory - NODE_PODS_MEMORY_GIB))
+
+
+def _kept(size: float, bands: tuple[tuple[float, float], ...]) -> float:
+    kept = 0.0
+    for width, part in bands:
+        kept += min(size, width) * part
+        size -= min(size, width)
+    return kept
