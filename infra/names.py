@@ -24,7 +24,7 @@ def _checked(name: str) -> str:
             "that KubeRay makes of them",
             f"shorten it to {NAME_LIMIT}",
         )
-    if not _DNS_1035.fullmatch(name):
+    if not is_name(name):
         raise fault(
             "cannot name a Kubernetes object",
             "use a-z, 0-9 and '-', starting with a letter and ending with a letter or digit",
@@ -32,9 +32,26 @@ def _checked(name: str) -> str:
     return name
 
 
+def is_name(text: str) -> bool:
+    """Whether the text is a DNS-1035 label, of any length."""
+    return _DNS_1035.fullmatch(text) is not None
+
+
 def fault(what: str, fix: str) -> PydanticCustomError:
     """What a validator raises: the predicate of the value at fault, and the way out."""
     return PydanticCustomError("user", "{what}", {"what": what, "fix": fix})
+
+
+def matching(pattern: str, what: str, fix: str) -> AfterValidator:
+    """Refuses text that is not wholly of the pattern."""
+    form = re.compile(pattern)
+
+    def checked(text: str) -> str:
+        if not form.fullmatch(text):
+            raise fault(what, fix)
+        return text
+
+    return AfterValidator(checked)
 
 
 Name = Annotated[str, AfterValidator(_checked)]

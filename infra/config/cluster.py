@@ -1,6 +1,8 @@
 """Where a stack runs: `raytpu:cluster`, one model for each mode."""
 
+import math
 import re
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -17,20 +19,21 @@ from pydantic import (
 from infra.config.parse import is_mapping
 from infra.gke.addresses import Cidr, NetworkSettings
 from infra.gke.version import GkeVersion
-from infra.names import Name, fault
+from infra.names import Name, fault, matching
 from infra.tpu.capacity import Zone
 from workloads.settings import PositiveInt, Settings
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 AUTOPILOT_CPU_NODES = 64
+RFC_3339 = "%Y-%m-%dT%H:%M:%SZ"
+LONGEST_EXCLUSION = timedelta(days=90)
 
-_PROJECT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]")
-_LOCATION = re.compile(r"([a-z]+-[a-z]+\d+)(-(ai\d+)?[a-z])?")
-_MACHINE_TYPE = re.compile(r"[a-z]\d[a-z]?-[a-z]+-\d+")
+_UPGRADE_HOURS = 48
+_WEEKS_FOR_CERTAIN = 4
+
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
-_KUBERAY = re.compile(r"1\.\d{1,2}")
 
 
 def _checked_storage(path: str) -> str:
@@ -50,32 +53,17 @@ def region(place: str) -> str:
     return "-".join(place.split("-")[:2])
 
 
-def _checked_project(project: str) -> str:
-    if not _PROJECT.fullmatch(project):
-        raise fault("is no project id", "write the id that Google shows, such as acme-ml")
-    return project
-
-
-def _checked_location(location: str) -> str:
-    if not _LOCATION.fullmatch(location):
-        raise fault("is no region or zone of Google Cloud", "write one such as us-east5")
-    return location
-
-
-def _checked_machine(name: str) -> str:
-    if not _MACHINE_TYPE.fullmatch(name):
-        raise fault("is no machine type without accelerators", "write one such as n2-standard-8")
-    return name
-
-
 def _checked_version(text: str) -> str:
     GkeVersion.parse(text)
     return text
 
 
-def _checked_kuberay(text: str) -> str:
-    if not _KUBERAY.fullmatch(text):
-        raise fault("is no version of KubeRay", 'write major and minor, such as "1.5"')
+def _checked_moment(text: str) -> str:
+    try:
+        datetime.strptime(text, RFC_3339)  # noqa: DTZ007 - it ends in Z
+    except ValueError:
+        fix = "write one of UTC such as 2026-12-20T00:00:00Z"
+        raise fault("is no moment in time", fix) from None
     return text
 
 
@@ -89,10 +77,40 @@ def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
-Project = Annotated[str, AfterValidator(_checked_project)]
-MachineType = Annotated[str, AfterValidator(_checked_machine)]
+Project = Annotated[
+    str,
+    matching(
+        r"[a-z][-a-z0-9]{4,28}[a-z0-9]",
+        "is no project id",
+        "write the id that Google shows, such as acme-ml",
+    ),
+]
+Location = Annotated[
+    str,
+    matching(
+        r"[a-z]+-[a-z]+\d+(-(ai\d+)?[a-z])?",
+        "is no region or zone of Google Cloud",
+        "write one such as us-east5",
+    ),
+]
+MachineType = Annotated[
+    str,
+    matching(
+        r"[a-z]\d[a-z]?-[a-z]+-\d+",
+        "is no machine type without accelerators",
+        "write one such as n2-standard-8",
+    ),
+]
 Version = Annotated[str, AfterValidator(_checked_version)]
-KubeRayVersion = Annotated[str, AfterValidator(_checked_kuberay)]
+KubeRayVersion = Annotated[
+    str,
+    matching(
+        r"1\.([5-9]|\d\d)",
+        "is no version of KubeRay with labels of worker groups",
+        'write major and minor, "1.5" or later',
+    ),
+]
+Moment = Annotated[str, AfterValidator(_checked_moment)]
 
 
 class LocalCluster(Settings):
@@ -128,16 +146,45 @@ class Window(Settings):
     days: tuple[Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"], ...] = Field(
         min_length=1, strict=False
     )
-    start: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    start: Annotated[
+        str,
+        matching(r"([01]\d|2[0-3]):[0-5]\d", "is no time of day", 'write one such as "02:00"'),
+    ]
     hours: Annotated[int, Field(ge=4, le=24)] = 6
+
+    @field_validator("hours")
+    @classmethod
+    def _is_long_enough(cls, hours: int, info: ValidationInfo) -> int:
+        """GKE wants 48 hours in any 32 days; those have four of each weekday for certain."""
+        days = len({*info.data.get("days", ())})
+        least = math.ceil(_UPGRADE_HOURS / _WEEKS_FOR_CERTAIN / days) if days else hours
+        if hours < least:
+            raise fault(
+                f"on {days} day{'s' if days > 1 else ''} a week is less than the 48 hours a month "
+                "that GKE needs",
+                f"use {least} or more, or more days",
+            )
+        return hours
 
 
 class Exclusion(Settings):
     """When GKE must not upgrade, such as during a long run: RFC 3339 in UTC, at most 90 days."""
 
     name: Name
-    start: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
-    end: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    start: Moment
+    end: Moment
+
+    @field_validator("end")
+    @classmethod
+    def _is_after_the_start(cls, end: str, info: ValidationInfo) -> str:
+        start = info.data.get("start")
+        if start is None:
+            return end
+        first, last = (datetime.strptime(text, RFC_3339) for text in (start, end))  # noqa: DTZ007
+        if not timedelta() < last - first <= LONGEST_EXCLUSION:
+            days = LONGEST_EXCLUSION.days
+            raise fault("is not within 90 days after start", f"use at most {days} days")
+        return end
 
 
 class Maintenance(Settings):
@@ -153,12 +200,20 @@ class CpuPool(Settings):
     max_nodes: PositiveInt = 4
     """Over all zones."""
 
+    @field_validator("max_nodes")
+    @classmethod
+    def _holds_the_least(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_nodes", most)
+        if most < least:
+            raise fault(f"is less than min_nodes, {least}", f"use {least} or more")
+        return most
+
 
 class GoogleCluster(Settings):
     """What the modes that make a cluster share."""
 
     project: Project
-    location: Annotated[str, AfterValidator(_checked_location)]
+    location: Location
     """A region, or a zone for a control plane in that zone only."""
     zones: tuple[Zone, ...] = Field(min_length=1, strict=False)
     """Of the nodes; slices are asked for in this order."""

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra.config.cluster import AnyCluster, Cluster
+from infra.config.cluster import (
+    AnyCluster,
+    AutopilotCluster,
+    Cluster,
+    ExistingCluster,
+    GkeCluster,
+)
 from infra.config.models import (
     ClusterSpec,
     DataSpec,
@@ -14,6 +20,7 @@ from infra.config.models import (
     Workload,
 )
 from infra.config.parse import Scope, is_list, is_mapping
+from infra.tpu.capacity import Rung
 from infra.tpu.slice import TpuSlice
 
 
@@ -50,6 +57,37 @@ class Entries:
         """All that name a slice: training first, then serving."""
         open_ = {w: one for w, one in self.workloads.items() if isinstance(one, ClusterSpec)}
         return {**self.trained, **self.served, **open_}
+
+    @property
+    def max_chips(self) -> int | None:
+        """That the team's namespace allows, if the file says it."""
+        team = self.raw.get("team")
+        most = team.get("max_chips") if is_mapping(team) else None
+        return most if isinstance(most, int) else None
+
+    @property
+    def shapes(self) -> Iterator[tuple[str, TpuSlice]]:
+        """Shapes of all slices, by their places."""
+        for where, tpu in self.slices.items():
+            yield where, tpu
+            for index, other in enumerate(tpu.fallback):
+                yield f"{where}.fallback[{index}]", other
+
+    @property
+    def rungs(self) -> Iterator[tuple[str, TpuSlice, Rung]]:
+        """Ways to get the hosts of all shapes, by their places."""
+        for where, shape in self.shapes:
+            for index, rung in enumerate(shape.capacity):
+                yield f"{where}.capacity[{index}]", shape, rung
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Of the cluster's nodes, where a stack names them."""
+        match self.cluster:
+            case GkeCluster() | AutopilotCluster() | ExistingCluster():
+                return self.cluster.zones
+            case _:
+                return ()
 
     def names(self, key: str, kind: str | None = None) -> Iterator[tuple[str, str]]:
         """Places and declared names of slices, or of workloads of one kind or all."""

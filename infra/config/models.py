@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from infra.config.parse import is_mapping
-from infra.names import Name, fault
+from infra.names import Name, fault, matching
 from infra.tpu.capacity import Duration
 from workloads.settings import DataSettings, PositiveInt, ServeSettings, Settings, TrainSettings
 
@@ -50,6 +50,14 @@ def _checked_image(image: str) -> str:
     return image
 
 
+Address = Annotated[
+    str,
+    matching(
+        r"[^@\s:]+@[^@\s:]+\.[^@\s:.]+",
+        "is no address of an account or group",
+        "write one such as team@example.com",
+    ),
+]
 Secret = Annotated[SecretStr, AfterValidator(_checked_secret)]
 Image = Annotated[str, AfterValidator(_checked_image)]
 
@@ -64,8 +72,14 @@ class Folder(Settings):
 class Hub(Settings):
     """A model of Hugging Face's hub."""
 
-    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    """Such as Qwen/Qwen3-4B."""
+    hub: Annotated[
+        str,
+        matching(
+            r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}",
+            "is no model of the hub",
+            "write OWNER/NAME, such as Qwen/Qwen3-4B",
+        ),
+    ]
 
 
 def _name_or_folder(value: Any) -> str:
@@ -96,10 +110,17 @@ class Team(Settings):
     """Whose stack it is: one namespace with its own quota and access."""
 
     name: Name
-    cost_center: Annotated[str, Field(pattern=r"^[a-z0-9][-_a-z0-9]{0,62}$")]
+    cost_center: Annotated[
+        str,
+        matching(
+            r"[-_a-z0-9]{1,63}",
+            "is refused by Google as a label's value",
+            "use at most 63 of a-z, 0-9, '-' and '_'",
+        ),
+    ]
     namespace: Name | None = None
     """By default the team's name."""
-    members: tuple[str, ...] = Field(default=(), strict=False)
+    members: tuple[Address, ...] = Field(default=(), strict=False)
     """Google accounts or groups (an address each) that may work in the namespace."""
     max_chips: PositiveInt | None = None
     """Of the namespace's quota; by default what this stack declares, and no more."""
@@ -117,7 +138,14 @@ class Images(Settings):
 class Redis(Settings):
     """Where the head keeps what must outlive it (Ray's GCS fault tolerance)."""
 
-    address: Annotated[str, Field(pattern=r"^rediss?://[^\s/]+:\d{1,5}$")]
+    address: Annotated[
+        str,
+        matching(
+            r"rediss?://[A-Za-z0-9][-.A-Za-z0-9]{0,252}:[1-9]\d{0,4}",
+            "is no address of a Redis server",
+            "write redis://HOST:PORT, and a password under password",
+        ),
+    ]
     password: Secret | None = None
     """From a file on disk: its ciphertext."""
 

@@ -3,8 +3,15 @@
 from collections.abc import Iterator
 from types import ModuleType
 
-from infra.config import fit, local_rules
-from infra.config.cluster import LocalCluster
+from infra.config import (
+    capacity_rules,
+    fit,
+    gke_rules,
+    kubernetes_rules,
+    local_rules,
+    zone_rules,
+)
+from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster, LocalCluster
 from infra.config.entries import Entries
 from infra.config.models import Folder, Hub, ModelOrigin
 from infra.errors import Problem, quote
@@ -39,6 +46,8 @@ def remarks(entries: Entries) -> Iterator[Problem]:
                 f"the model is trained on, which have {entries.scope.quote(data.sequence_length)}",
                 "answers that long will be poor",
             )
+    for part in _of_mode(entries):
+        yield from part.remarks(entries)
 
 
 def _names_used_twice(entries: Entries) -> Iterator[Problem]:
@@ -78,5 +87,10 @@ def _unknown_origin(
 
 
 def _of_mode(entries: Entries) -> Iterator[ModuleType]:
-    if isinstance(entries.cluster, LocalCluster):
-        yield local_rules
+    match entries.cluster:
+        case LocalCluster():
+            yield local_rules
+        case GkeCluster() | AutopilotCluster() | ExistingCluster():
+            yield from (capacity_rules, zone_rules, kubernetes_rules, gke_rules)
+        case _:
+            pass

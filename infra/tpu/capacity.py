@@ -166,7 +166,10 @@ class Rung(Settings):
                 "write one entry each, in the order of your preference",
             )
         if not given:
-            raise fault("names no capacity", f"write one of {', '.join(Rung.model_fields)}")
+            raise fault(
+                "names no capacity",
+                f"write {' or '.join(Rung.model_fields)}, such as spot: {{}}",
+            )
         return self
 
     @property
@@ -177,6 +180,11 @@ class Rung(Settings):
     @property
     def kind(self) -> Kind:
         return self.terms.kind
+
+    @property
+    def key(self) -> str:
+        """Of the terms, in the stack file."""
+        return next(name for name in Rung.model_fields if getattr(self, name) is not None)
 
 
 Ladder = Annotated[tuple[Rung, ...], Field(min_length=1, strict=False)]

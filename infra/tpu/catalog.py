@@ -164,7 +164,6 @@ _GENERATIONS = (
         ray_topologies=GKE_2D,
         zones=(
             "us-central1-b",
-            "us-central1-ai1a",
             "us-east1-d",
             "us-east5-a",
             "us-east5-b",

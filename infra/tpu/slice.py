@@ -127,6 +127,11 @@ class TpuSlice:
         return self.chips * self.generation.hbm_gib_per_chip
 
     @property
+    def most_chips(self) -> int:
+        """Of all copies in all shapes, which may be there at once while one replaces another."""
+        return sum(shape.chips * shape.count for shape in self.shapes)
+
+    @property
     def pools(self) -> tuple[int, ...]:
         """Nodes of each node pool.
 

@@ -1,0 +1,187 @@
+"""What must be right for workloads that run on Kubernetes, each on a Ray cluster of its own."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
+from infra.config.entries import Entries
+from infra.config.models import DataSpec, Folder, Hub
+from infra.config.parse import is_mapping
+from infra.errors import Problem, quote
+from infra.tpu.capacity import written
+
+LABEL_LIMIT = 63
+"""Of a host's name, which Google's TPU webhook makes of group, slice and host."""
+
+WHOLE_SLICES = (1, 6)
+"""The version of KubeRay from which a lost host takes its slice with it (gate
+RayMultiHostIndexing), and a RayJob can have a deadline for its start."""
+
+
+def faults(entries: Entries) -> Iterator[Problem]:
+    rules = (
+        _missing,
+        _fallbacks_alike_to_ray,
+        _long_host_names,
+        _slices_used_twice,
+        _unreachable_folders,
+        _hub_without_vllm,
+        _late_starts,
+        _small_quota,
+        _second_clusters,
+    )
+    for rule in rules:
+        yield from rule(entries)
+
+
+def remarks(entries: Entries) -> Iterator[Problem]:
+    kuberay = _kuberay(entries)
+    if kuberay is None or kuberay >= WHOLE_SLICES:
+        return
+    version = ".".join(map(str, kuberay))
+    newer = ".".join(map(str, WHOLE_SLICES))
+    for where, job in entries.jobs.items():
+        if "start_deadline" in job.model_fields_set:
+            what = f"is left out: KubeRay {version} has no deadline for a job's start"
+            yield Problem(f"{where}.start_deadline", what, f"deadline holds; {newer} has both")
+    split = [shape.name for _, shape in entries.shapes if shape.multi_host]
+    if split:
+        yield Problem(
+            "raytpu:cluster.kuberay",
+            f"{version} replaces a lost host of {', '.join(split)} without the other hosts",
+            f"{newer} replaces the slice as a whole",
+        )
+
+
+def _kuberay(entries: Entries) -> tuple[int, ...] | None:
+    match entries.cluster:
+        case GkeCluster() | AutopilotCluster() | ExistingCluster():
+            return tuple(int(part) for part in entries.cluster.kuberay.split("."))
+        case _:
+            return None
+
+
+def _missing(entries: Entries) -> Iterator[Problem]:
+    """What only the local stack can do without."""
+    for key, why in {
+        "team": "the team's name and cost_center, for its namespace and its bill",
+        "images": "the workloads' image as images: {ray: REPOSITORY:TAG}",
+    }.items():
+        if key not in entries.raw:
+            yield Problem(f"raytpu:{key}", "is missing", f"add {why}")
+    images = entries.raw.get("images")
+    users = [server.name for server in entries.served.values() if server.engine == "vllm"]
+    if users and is_mapping(images) and images.get("vllm") is None:
+        names = ", ".join(map(entries.scope.quote, users))
+        fix = f"add the image for engine vllm, which {names} use"
+        yield Problem("raytpu:images.vllm", "is missing", fix)
+
+
+def _fallbacks_alike_to_ray(entries: Entries) -> Iterator[Problem]:
+    """Ray reserves slices by pod type alone, so in one cluster that must mean one shape."""
+    for where, tpu in entries.slices.items():
+        places = [where, *(f"{where}.fallback[{i}]" for i in range(len(tpu.fallback)))]
+        for (first, one), (place, other) in combinations(zip(places, tpu.shapes, strict=True), 2):
+            if (one.topology, one.machine) == (other.topology, other.machine):
+                what = f"{other.topology} on {other.machine.name} is also the shape of {first}"
+                yield Problem(place, what, "add its capacity to that of the first")
+            elif one.pod_type == other.pod_type:
+                yield Problem(
+                    place,
+                    f"{other.topology} on {other.machine.name} and {one.topology} on "
+                    f"{one.machine.name} of {first} are both {one.pod_type} to Ray, which reserves "
+                    "slices by that name alone",
+                    "use another number of chips",
+                )
+
+
+def _long_host_names(entries: Entries) -> Iterator[Problem]:
+    for where, shape in entries.shapes:
+        name = f"{shape.name}-{shape.count - 1}-{shape.hosts - 1}"
+        if len(name) > LABEL_LIMIT:
+            what = f"makes hosts such as {quote(name)}, of {len(name)} characters"
+            yield Problem(where, what, f"shorten the name, so that they have at most {LABEL_LIMIT}")
+
+
+def _slices_used_twice(entries: Entries) -> Iterator[Problem]:
+    """Pods are placed one by one: of two clusters each may get a part, and both wait for ever."""
+    users: dict[str, str] = {}
+    for where, workload in entries.on_tpu.items():
+        user = users.setdefault(workload.slice, where)
+        if user != where:
+            yield entries.scope.problem(
+                f"{where}.slice",
+                workload.slice,
+                f"is also the slice of {user}: each could hold a part of it and wait for the rest",
+                "declare another slice",
+            )
+
+
+def _unreachable_folders(entries: Entries) -> Iterator[Problem]:
+    what, fix = "is on this machine, which no pod can read", "use a gs:// address"
+    for where, workload in entries.workloads.items():
+        if isinstance(workload, DataSpec):
+            for index, source in enumerate(workload.sources):
+                if not source.startswith("gs://"):
+                    yield entries.scope.problem(f"{where}.sources[{index}]", source, what, fix)
+    origins = {f"{where}.data": one.data for where, one in entries.trained.items()}
+    models = {f"{where}.model": one.model for where, one in entries.served.items()}
+    for where, origin in {**origins, **models}.items():
+        if isinstance(origin, Folder) and not origin.path.startswith("gs://"):
+            yield entries.scope.problem(f"{where}.path", origin.path, what, fix)
+
+
+def _hub_without_vllm(entries: Entries) -> Iterator[Problem]:
+    for where, server in entries.served.items():
+        if isinstance(server.model, Hub) and server.engine == "jax":
+            yield entries.scope.problem(
+                f"{where}.model.hub",
+                server.model.hub,
+                "cannot be loaded by engine jax, which takes what this stack trained",
+                "use engine vllm, the name of a train workload, or {path: gs://...}",
+            )
+
+
+def _late_starts(entries: Entries) -> Iterator[Problem]:
+    for where, job in entries.jobs.items():
+        if job.deadline <= job.start_deadline:
+            show = entries.scope.show
+            yield Problem(
+                f"{where}.deadline",
+                f"{show(written(job.deadline))} leaves no time to run: start_deadline is "
+                f"{show(written(job.start_deadline))}",
+                "use a longer deadline, or a shorter start_deadline",
+            )
+
+
+def _small_quota(entries: Entries) -> Iterator[Problem]:
+    declared = sum(tpu.most_chips for tpu in entries.slices.values())
+    if entries.max_chips is not None and entries.max_chips < declared:
+        parts = " + ".join(f"{tpu.most_chips} of {tpu.name}" for tpu in entries.slices.values())
+        yield Problem(
+            "raytpu:team.max_chips",
+            f"{entries.max_chips} is less than the {declared} chips that the stack declares "
+            f"({parts})",
+            f"use {declared} or more, or leave it out",
+        )
+
+
+def _second_clusters(entries: Entries) -> Iterator[Problem]:
+    """A second cluster beside the first asks for as many slices again, which must be there."""
+    declared = sum(tpu.most_chips for tpu in entries.slices.values())
+    for where, server in entries.served.items():
+        tpu = entries.slice_of(server)
+        if tpu is None or server.upgrade == "in_place":
+            continue
+        wanted = declared + tpu.most_chips
+        allowed = entries.max_chips or declared
+        if tpu.provision == "node_pools" or allowed < wanted:
+            what = f"asks for {tpu.most_chips} chips beside the {tpu.most_chips} in use, which "
+            what += (
+                "node pools do not have"
+                if tpu.provision == "node_pools"
+                else (f"the team's {allowed} do not hold")
+            )
+            fix = "use in_place, or provision: compute_class on the slice and "
+            fix += f"raytpu:team.max_chips of {wanted} or more"
+            yield entries.scope.problem(f"{where}.upgrade", server.upgrade, what, fix)
