@@ -14,14 +14,17 @@ from infra.cli.check import Report
 from infra.config import (
     ClusterSpec,
     DataSpec,
+    ExistingCluster,
     Folder,
+    GkeCluster,
     Hub,
+    LocalCluster,
     ServeSpec,
     StackConfig,
     TrainSpec,
     Workload,
 )
-from infra.tpu.capacity import written
+from infra.tpu.capacity import FlexStart, Reservation, Rung, written
 from infra.tpu.slice import TpuSlice
 
 _PIPE_WIDTH = 1000  # lines in a pipe are never folded
@@ -63,14 +66,17 @@ def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) 
     for remark in config.remarks:
         _print_line(out, f"{file}: {remark} (a remark)", "yellow")
     frame = None if piped else box.SIMPLE
+    if not isinstance(config.cluster, LocalCluster):
+        _print_line(out, f"{file}: {_unasked(config)} (not checked)", "dim")
     if config.slices:
         slices = Table(box=frame, padding=(0, 2, 0, 0))
-        facts = [_slice_facts(tpu) for tpu in config.slices]
+        facts = [_slice_facts(tpu) | _capacity_facts(tpu, config) for tpu in config.slices]
         slices.add_column("slice", style="dim")
         for tpu in config.slices:
             slices.add_column(tpu.name)
         for label in facts[0]:
-            slices.add_row(label, *(fact[label] for fact in facts))
+            if any(fact[label] for fact in facts):
+                slices.add_row(label, *(fact[label] for fact in facts))
         _print_table(out, slices)
     if config.workloads:
         workloads = Table(box=frame, padding=(0, 2, 0, 0))
@@ -84,7 +90,6 @@ def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) 
 def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
     times = f"{tpu.count} x " if tpu.count > 1 else ""
     accelerator, topology, chips = tpu.node_selector.values()
-    pools = len(tpu.pools)
     return {
         "machine type": tpu.machine.name,
         "topology": f"{times}{tpu.topology}",
@@ -92,11 +97,58 @@ def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
         "chips": f"{times}{tpu.chips}",
         "TensorCores": f"{times}{tpu.chips * tpu.generation.cores_per_chip}",
         "HBM": f"{times}{tpu.hbm_gib} GiB",
-        "node pools": f"{pools} of {tpu.pools[0]} node{'s' if tpu.pools[0] > 1 else ''}",
         "node labels": f"{accelerator}, {topology}, {chips}",
         "Ray": f"{tpu.accelerator_type}, {tpu.pod_type}",
         "Ray workers": str(tpu.workers),
     }
+
+
+def _capacity_facts(tpu: TpuSlice, config: StackConfig) -> dict[str, str]:
+    """How the hosts come to be. The local stack makes them of processes."""
+    nodes = f"{tpu.pools[0]} node{'s' if tpu.pools[0] > 1 else ''}"
+    if isinstance(config.cluster, LocalCluster):
+        return {"node pools": f"{len(tpu.pools)} of {nodes}"}
+    if tpu.provision == "compute_class":
+        makers = f"by a compute class, of {nodes}"
+    elif isinstance(config.cluster, ExistingCluster):
+        makers = f"{len(tpu.pools)} of {nodes}, made by others"
+    else:
+        makers = f"{len(tpu.pools)} of {nodes}, {'kept' if tpu.keep_nodes else 'empty when idle'}"
+    zones = [rung.terms.zone for shape in tpu.shapes for rung in shape.capacity]
+    asked = dict.fromkeys(zone for zone in zones if zone)
+    others = config.cluster.zones if None in zones else ()
+    return {
+        "capacity": _ladder(tpu),
+        "instead": "; ".join(
+            f"{shape.topology} on {shape.machine.name}: {_ladder(shape)}" for shape in tpu.fallback
+        ),
+        "zones": ", ".join(dict.fromkeys([*asked, *others])) or "as GKE chooses",
+        "node pools": makers,
+    }
+
+
+def _ladder(shape: TpuSlice) -> str:
+    return ", then ".join(_rung(rung) for rung in shape.capacity)
+
+
+def _rung(rung: Rung) -> str:
+    match rung.terms:
+        case FlexStart(max_run_duration=run):
+            return f"{rung.kind} for {written(run)}"
+        case Reservation(path=path):
+            return f"{rung.kind} {path}"
+        case _:
+            return rung.kind
+
+
+def _unasked(config: StackConfig) -> str:
+    """What only Google, or the cluster, knows."""
+    parts = ["quota", "images", "whether there is capacity"]
+    if isinstance(config.cluster, GkeCluster):
+        parts.append(f"whether {config.cluster.cpu_pool.machine_type} is offered in the zones")
+    if isinstance(config.cluster, ExistingCluster):
+        parts.append("the cluster's operators, node pools and bucket")
+    return ", ".join(parts)
 
 
 def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, str, str, str]:
@@ -135,6 +187,7 @@ def _report_as_json(report: Report) -> dict[str, Any]:
         "unreadable": report.unreadable,
         "problems": [vars(problem) for problem in report.problems],
         "remarks": [vars(remark) for remark in config.remarks] if config else [],
+        "cluster": config.cluster.model_dump(mode="json") if config else None,
         "slices": [_slice_as_json(tpu) for tpu in config.slices] if config else [],
         "workloads": [_workload_as_json(one) for one in config.workloads] if config else [],
     }
@@ -151,7 +204,15 @@ def _slice_as_json(tpu: TpuSlice) -> dict[str, Any]:
         "ray_labels": tpu.ray_labels,
         "head_resource": tpu.head_resource,
         "workers": tpu.workers,
+        "provision": tpu.provision,
+        "keep_nodes": tpu.keep_nodes,
+        "capacity": [_rung_as_json(rung) for rung in tpu.capacity],
+        "fallback": [_slice_as_json(shape) for shape in tpu.fallback],
     }
+
+
+def _rung_as_json(rung: Rung) -> dict[str, Any]:
+    return {"kind": rung.kind, **rung.terms.model_dump(mode="json")}
 
 
 def _workload_as_json(workload: Workload) -> dict[str, Any]:

@@ -173,15 +173,14 @@ def _second_clusters(entries: Entries) -> Iterator[Problem]:
         tpu = entries.slice_of(server)
         if tpu is None or server.upgrade == "in_place":
             continue
-        wanted = declared + tpu.most_chips
-        allowed = entries.max_chips or declared
-        if tpu.provision == "node_pools" or allowed < wanted:
-            what = f"asks for {tpu.most_chips} chips beside the {tpu.most_chips} in use, which "
-            what += (
-                "node pools do not have"
-                if tpu.provision == "node_pools"
-                else (f"the team's {allowed} do not hold")
+        place, wanted = f"{where}.upgrade", declared + tpu.most_chips
+        more = f"asks for {tpu.most_chips} chips beside the {tpu.most_chips} in use"
+        if tpu.provision == "node_pools" and isinstance(entries.cluster, GkeCluster):
+            what = f"{more}, and the node pools of slice {quote(tpu.name)} hold no second set"
+            fix = "use in_place, or provision: compute_class on the slice"
+            yield entries.scope.problem(place, server.upgrade, what, fix)
+        if entries.max_chips is not None and entries.max_chips < wanted:
+            what = f"{more}, {wanted} in all, and raytpu:team.max_chips is {entries.max_chips}"
+            yield entries.scope.problem(
+                place, server.upgrade, what, f"use in_place, or max_chips of {wanted} or more"
             )
-            fix = "use in_place, or provision: compute_class on the slice and "
-            fix += f"raytpu:team.max_chips of {wanted} or more"
-            yield entries.scope.problem(f"{where}.upgrade", server.upgrade, what, fix)

@@ -27,7 +27,7 @@ TPUs (accelerated-platforms, 9320f3b) allow 32; xpk's 15 leaves no room beside t
 CPU_PODS_PER_NODE = 110
 """GKE's default."""
 SURGE_NODES = 1
-"""Nodes that an upgrade adds to a pool."""
+"""Nodes that an upgrade may add to a pool."""
 
 _TAKEN_BY_GOOGLE = 4
 """Addresses of a subnetwork's first range, whatever its size."""
