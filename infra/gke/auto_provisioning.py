@@ -1,18 +1,15 @@
 """Whether and how GKE may make node pools of its own in a Standard cluster.
 
-A compute class makes its pools by itself from GKE 1.33.3-gke.1136000 on; before, it takes the
-cluster's node auto-provisioning ("Configure node pool auto-creation", read 2026-08). That is
-switched on for such a version only: it makes pools for any pod that finds no room, whatever its
-class. Without a declared version the release channel decides, and every channel is past that one.
+Compute classes of newer versions make their pools by themselves; older ones need the cluster's node
+auto-provisioning ("Configure node pool auto-creation", read 2026-08). That is switched on for such
+a version only, since it makes pools for any pod that finds no room, whatever its class. Without a
+declared version the release channel decides, and every channel offers a newer one.
 """
 
 from infra.config import GkeCluster, StackConfig
 from infra.gke import names, node_config
 from infra.gke.args import Args
-from infra.gke.version import GkeVersion
-
-WITHOUT_IT = GkeVersion(1, 33, 3, 1136000)
-"""The first version whose compute classes need no auto-provisioning."""
+from infra.gke.version import CLASS_WITHOUT_AUTO_PROVISIONING, reaches
 
 _MEMORY_GIB_PER_CPU = 8
 """Of highmem machines, the largest of the families without accelerators: a limit, not a size."""
@@ -41,7 +38,9 @@ def args(config: StackConfig) -> Args:
 def needed(config: StackConfig) -> bool:
     version = names.google_cluster(config).version
     by_class = any(tpu.provision == "compute_class" for tpu in config.slices)
-    return by_class and version is not None and GkeVersion.parse(version) < WITHOUT_IT
+    if version is None or not by_class:
+        return False
+    return not reaches(version, CLASS_WITHOUT_AUTO_PROVISIONING.version)
 
 
 def _limits(config: StackConfig) -> list[Args]:

@@ -47,7 +47,7 @@ class GkeStack(pulumi.ComponentResource):
         self._name = name
         self._config = config
         if isinstance(cluster, ExistingCluster):
-            provider, needs = self._provider_of(cluster), []
+            provider, needs = self._kubernetes_of(cluster), []
         else:
             provider, needs = self._build()
         Workloads(
@@ -82,9 +82,9 @@ class GkeStack(pulumi.ComponentResource):
             TpuPool(f"{name}-{tpu}", args, self._after(cluster, *pools))
             for tpu, args in made.tpu_pools.items()
         ]
-        return self._provider(cluster), [cluster, identity, *pools, *tpus]
+        return self._kubernetes(cluster), [cluster, identity, *pools, *tpus]
 
-    def _provider(self, cluster: Cluster) -> kubernetes.Provider:
+    def _kubernetes(self, cluster: Cluster) -> kubernetes.Provider:
         name = names.stack_name(self._config)
         return kubernetes.Provider(
             f"{self._name}-kubernetes",
@@ -93,7 +93,7 @@ class GkeStack(pulumi.ComponentResource):
             opts=self._after(cluster),
         )
 
-    def _provider_of(self, cluster: ExistingCluster) -> kubernetes.Provider:
+    def _kubernetes_of(self, cluster: ExistingCluster) -> kubernetes.Provider:
         file = Path(cluster.kubeconfig).expanduser() if cluster.kubeconfig else None
         return kubernetes.Provider(
             f"{self._name}-kubernetes",

@@ -42,38 +42,37 @@ def tpu_pool_args(config: StackConfig, tpu: TpuSlice) -> TpuPoolArgs:
 def _pool(config: StackConfig, tpu: TpuSlice, name: str, nodes: int) -> Args:
     cluster = names.google_cluster(config)
     (rung,) = tpu.capacity  # a ladder takes a compute class
-    zones = [rung.terms.zone] if rung.terms.zone else [*cluster.zones]
+    (zone,) = (rung.terms.zone,) if rung.terms.zone else cluster.zones  # a slice lies in one
     return {
         "name": name,
         "project": cluster.project,
         "location": cluster.location,
         "cluster": names.stack_name(config),
-        "node_locations": zones,
+        "node_locations": [zone],
         "max_pods_per_node": TPU_PODS_PER_NODE,
         "network_config": {"enable_private_nodes": True},
         "node_config": _node_config(config, tpu, rung),
-        # A slice of flex-start runs once: GKE refuses to repair it.
+        # A host of flex-start runs once: GKE refuses to repair it.
         "management": {"auto_repair": not _is_flex(rung), "auto_upgrade": True},
-        **_size(tpu, nodes, zones),
+        **_size(tpu, nodes),
         **_placement(config, tpu),
         **_provisioning(rung),
     }
 
 
-def _size(tpu: TpuSlice, nodes: int, zones: list[str]) -> Args:
+def _size(tpu: TpuSlice, nodes: int) -> Args:
     """How many nodes: all of them always, or none until pods ask.
 
-    Of a multi-host pool GKE wants the limits by zone: a total leaves the zone's at 0, which is no
-    size of a slice. Nor may it be resized; so its size is initial_node_count, once and for all.
+    The limits are those of the zone: a total would leave the zone's at 0, which is no size of a
+    multi-host slice. Nor may such a pool be resized, so its size is initial_node_count, once.
     """
     if tpu.keep_nodes:
         return {"initial_node_count" if tpu.multi_host else "node_count": nodes}
-    total = "" if tpu.multi_host or len(zones) == 1 else "total_"
     return {
         "initial_node_count": 0,
         "autoscaling": {
-            f"{total}min_node_count": 0,
-            f"{total}max_node_count": nodes,
+            "min_node_count": 0,
+            "max_node_count": nodes,
             # Wherever there is capacity: balanced zones cannot assemble a slice.
             "location_policy": "ANY",
         },

@@ -9,7 +9,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -28,14 +28,14 @@ def faults(resource_type: str, args: Mapping[str, Any]) -> list[str]:
         ).parameters.items()
         if parameter.default is inspect.Parameter.empty
     }
-    hints = _hints(sdk_class._internal_init, module)
+    hints = _hints(sdk_class._internal_init, module)  # noqa: SLF001 - __init__ itself says *args
     known = {name: hints[name] for name in hints if name not in ("resource_name", "opts")}
     return [*_block_faults(known, required, args, resource_type)]
 
 
 def _block_faults(
     known: Mapping[str, Any],
-    required: Sequence[str] | set[str],
+    required: Collection[str],
     args: Mapping[str, Any],
     where: str,
 ) -> Iterator[str]:
@@ -59,7 +59,8 @@ def _value_faults(hint: Any, value: Any, where: str) -> Iterator[str]:
         for index, item in enumerate(value if of_items else []):
             yield from _value_faults(of_items[0], item, f"{where}[{index}]")
     elif type(value) not in allowed:
-        yield f"{where}: {value!r} is no {' or '.join(getattr(t, '__name__', '?') for t in allowed)}"
+        names = " or ".join(getattr(hint, "__name__", str(hint)) for hint in allowed)
+        yield f"{where}: {value!r} is no {names}"
 
 
 def _dict_faults(allowed: list[Any], value: dict[str, Any], where: str) -> Iterator[str]:

@@ -5,28 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from infra.cli.check import check
-from infra.config import AutopilotCluster, GkeCluster, StackConfig, load
+from infra.config import StackConfig, load
 
 ROOT = Path(__file__).parents[3]
-FILES = sorted((ROOT / "stacks").rglob("Pulumi.*.yaml"))
+_FILES = {
+    path.stem.removeprefix("Pulumi."): path
+    for path in sorted((ROOT / "stacks").rglob("Pulumi.*.yaml"))
+}
+ON_GOOGLE = sorted({*_FILES} - {"local", "existing"})
+"""The project's own stacks that make a cluster."""
 
 SLICE = {"name": "train", "machine_type": "ct6e-standard-4t", "topology": "4x4"}
 
 
-def declared(path: Path) -> StackConfig:
-    config = check(str(path)).config
-    assert config is not None, path
-    return config
-
-
-def on_google() -> dict[str, StackConfig]:
-    """The project's own stacks that make a cluster."""
-    configs = {path.stem.removeprefix("Pulumi."): declared(path) for path in FILES}
-    return {
-        name: config
-        for name, config in configs.items()
-        if isinstance(config.cluster, GkeCluster | AutopilotCluster)
-    }
+def declared(name: str) -> StackConfig:
+    """One of the project's own stacks."""
+    report = check(str(_FILES[name]))
+    assert report.config is not None, report
+    return report.config
 
 
 def stack(
