@@ -18,6 +18,8 @@ from infra.tpu.slice import TpuSlice
 
 Manifest = dict[str, Any]
 
+CLASS_LABEL = "cloud.google.com/compute-class"
+
 
 def class_name(config: StackConfig, tpu: TpuSlice) -> str | None:
     """None if this stack makes the nodes. Classes are known to the whole cluster, by name alone."""

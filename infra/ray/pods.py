@@ -9,7 +9,7 @@ of several) are set by Google's webhook and by Ray Train, and by nobody else.
 from typing import Any
 
 from infra.config import ExistingCluster, ServeSpec, StackConfig, Workload
-from infra.gke.compute_class import class_name
+from infra.gke.compute_class import CLASS_LABEL, class_name
 from infra.gke.names import SLICE_LABEL
 from infra.ray import secrets
 from infra.ray.places import Mount, model_mount
@@ -21,7 +21,6 @@ from infra.tpu.slice import TpuSlice
 Manifest = dict[str, Any]
 
 WORKLOAD_LABEL = "raytpu/workload"
-COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
 CACHE_PATH = "/cache"
 
 HEAD_CPUS, HEAD_MEMORY_GIB = 3, 12
@@ -107,7 +106,7 @@ def node_selector(config: StackConfig, tpu: TpuSlice) -> dict[str, str]:
     """Never affinity: Google's webhook overwrites that, and reads the topology only here."""
     if name := class_name(config, tpu):
         # GKE refuses labels of capacity and machine beside a class, but none of the three of TPUs.
-        return {COMPUTE_CLASS_LABEL: name, **tpu.node_selector}
+        return {CLASS_LABEL: name, **tpu.node_selector}
     if isinstance(config.cluster, ExistingCluster):
         kinds = [rung.kind for rung in tpu.capacity]
         chosen = {_NODE_LABELS[kind]: "true" for kind in kinds if kind in _NODE_LABELS}

@@ -93,8 +93,10 @@ def test_the_rules_of_a_ray_job_find_what_is_spoilt():
         "deletionRules": [{"policy": "DeleteCluster", "condition": condition}]
     }
     assert crd.faults(job, "v1.6.1") == [
-        "spec.deletionStrategy.deletionRules[0].condition: JobStatus and JobDeploymentStatus "
-        "cannot be used together within the same deletion condition."
+        (
+            "spec.deletionStrategy.deletionRules[0].condition: JobStatus and JobDeploymentStatus "
+            "cannot be used together within the same deletion condition."
+        )
     ]
     assert "Additional properties" in " ".join(crd.faults(job, "v1.5.0"))
 
