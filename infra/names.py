@@ -54,5 +54,14 @@ def matching(pattern: str, what: str, fix: str) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
+    if not values:
+        raise fault("is empty", "write one or more")
+    return values
+
+
+NOT_EMPTY = AfterValidator(_not_empty)
+"""For a list: pydantic's own least length also counts what is at fault as missing."""
+
 Name = Annotated[str, AfterValidator(_checked)]
 """A DNS-1035 label of at most NAME_LIMIT characters."""

@@ -19,7 +19,7 @@ from pydantic import (
 from infra.config.parse import is_mapping
 from infra.gke.addresses import Cidr, NetworkSettings
 from infra.gke.version import GkeVersion
-from infra.names import Name, fault, matching
+from infra.names import NOT_EMPTY, Name, fault, matching
 from infra.tpu.capacity import Zone
 from workloads.settings import PositiveInt, Settings
 
@@ -143,9 +143,11 @@ class AuthorizedNetwork(Settings):
 class Window(Settings):
     """When GKE may upgrade: weekly, in UTC."""
 
-    days: tuple[Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"], ...] = Field(
-        min_length=1, strict=False
-    )
+    days: Annotated[
+        tuple[Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"], ...],
+        Field(strict=False),
+        NOT_EMPTY,
+    ]
     start: Annotated[
         str,
         matching(r"([01]\d|2[0-3]):[0-5]\d", "is no time of day", 'write one such as "02:00"'),
@@ -215,7 +217,7 @@ class GoogleCluster(Settings):
     project: Project
     location: Location
     """A region, or a zone for a control plane in that zone only."""
-    zones: tuple[Zone, ...] = Field(min_length=1, strict=False)
+    zones: Annotated[tuple[Zone, ...], Field(strict=False), NOT_EMPTY]
     """Of the nodes; slices are asked for in this order."""
     release_channel: Literal["rapid", "regular", "stable"] = "regular"
     version: Version | None = None

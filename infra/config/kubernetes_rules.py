@@ -10,9 +10,6 @@ from infra.config.parse import is_mapping
 from infra.errors import Problem, quote
 from infra.tpu.capacity import written
 
-LABEL_LIMIT = 63
-"""Of a host's name, which Google's TPU webhook makes of group, slice and host."""
-
 WHOLE_SLICES = (1, 6)
 """The version of KubeRay from which a lost host takes its slice with it (gate
 RayMultiHostIndexing), and a RayJob can have a deadline for its start."""
@@ -22,7 +19,6 @@ def faults(entries: Entries) -> Iterator[Problem]:
     rules = (
         _missing,
         _fallbacks_alike_to_ray,
-        _long_host_names,
         _slices_used_twice,
         _unreachable_folders,
         _hub_without_vllm,
@@ -93,14 +89,6 @@ def _fallbacks_alike_to_ray(entries: Entries) -> Iterator[Problem]:
                     "slices by that name alone",
                     "use another number of chips",
                 )
-
-
-def _long_host_names(entries: Entries) -> Iterator[Problem]:
-    for where, shape in entries.shapes:
-        name = f"{shape.name}-{shape.count - 1}-{shape.hosts - 1}"
-        if len(name) > LABEL_LIMIT:
-            what = f"makes hosts such as {quote(name)}, of {len(name)} characters"
-            yield Problem(where, what, f"shorten the name, so that they have at most {LABEL_LIMIT}")
 
 
 def _slices_used_twice(entries: Entries) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from infra.names import fault
+from infra.names import NOT_EMPTY, fault
 from workloads.settings import Settings
 
 FLEX_START_RUN = (timedelta(minutes=10), timedelta(days=7))
@@ -187,5 +187,5 @@ class Rung(Settings):
         return next(name for name in Rung.model_fields if getattr(self, name) is not None)
 
 
-Ladder = Annotated[tuple[Rung, ...], Field(min_length=1, strict=False)]
+Ladder = Annotated[tuple[Rung, ...], Field(strict=False), NOT_EMPTY]
 ON_DEMAND: tuple[Rung, ...] = (Rung(on_demand=OnDemand()),)

@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,10 @@ from infra.tpu.catalog import (
     Machine,
 )
 from workloads.contract import SliceContract
-from workloads.settings import PositiveInt, Settings
+from workloads.settings import Settings
+
+MAX_COUNT = 1000
+"""Copies of a slice, each of which may be a node pool: the most that one cluster takes."""
 
 Provision = Literal["node_pools", "compute_class"]
 
@@ -42,7 +45,7 @@ class SliceSpec(ShapeSpec):
     """A slice as the user declares it."""
 
     name: Name
-    count: PositiveInt = 1
+    count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     """Identical slices of this shape."""
     fallback: tuple[ShapeSpec, ...] = Field(default=(), strict=False)
     """Other shapes in the order of preference, each for a worker group of its own."""

@@ -11,7 +11,7 @@ from workloads.settings import DataSettings, ServeSettings, TrainSettings
 
 def test_a_sound_stack_is_resolved():
     config = read(SOUND)
-    assert (config.stack, config.environment, config.cluster.mode) == ("local", "local", "local")
+    assert (config.stack, config.environment, config.cluster.mode) == ("some", "local", "local")
     assert [tpu.pod_type for tpu in config.slices] == ["v6e-16", "v6e-4"]
     assert [type(one) for one in config.workloads] == [DataSpec, TrainSpec, ServeSpec]
     assert config.slice("chat").hosts == 1
