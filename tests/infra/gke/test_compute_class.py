@@ -215,6 +215,11 @@ def test_a_sound_class_passes():
 
 AT = "spec.priorities[0]"
 SPECIFIC = {"affinity": "Specific", "specific": [{"name": "r"}]}
+IN_BLOCK = (
+    f"{AT}.reservations.specific[0].reservationBlock.name: the reservation's own name "
+    f"belongs elsewhere; write it as {AT}.reservations.specific[0].name, "
+    "and a block only if you mean one"
+)
 # What a priority says, and the line that it earns.
 WRONG = [
     (
@@ -260,19 +265,11 @@ WRONG = [
                 "specific": [{"name": "r", "reservationBlock": {"name": "r"}}],
             }
         },
-        (
-            f"{AT}.reservations.specific[0].reservationBlock.name: the reservation's own name belongs "
-            f"elsewhere; write it as {AT}.reservations.specific[0].name, "
-            "and a block only if you mean one"
-        ),
+        IN_BLOCK,
     ),
     (
         {"reservations": {**SPECIFIC, "specific": [{"reservationBlock": {"name": "r"}}]}},
-        (
-            f"{AT}.reservations.specific[0].reservationBlock.name: the reservation's own name belongs "
-            f"elsewhere; write it as {AT}.reservations.specific[0].name, "
-            "and a block only if you mean one"
-        ),
+        IN_BLOCK,
     ),
     (
         {"reservations": SPECIFIC, "location": {"zones": ["us-east5-b"]}},
@@ -336,8 +333,8 @@ def test_tpu7x_without_a_placement_policy_is_refused():
     manifest, _ = written_by_hand(tpu=shape)
     assert said(manifest, []) == [
         (
-            f"{AT}.placement: tpu7x hosts are held together by a workload policy, and none is named; "
-            "write placement.policyName on every priority"
+            f"{AT}.placement: tpu7x hosts are held together by a workload policy, "
+            "and none is named; write placement.policyName on every priority"
         )
     ]
 
