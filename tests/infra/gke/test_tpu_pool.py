@@ -42,9 +42,9 @@ ROWS = [
 ]
 IDS = [f"{machine}-{topology}" for machine, topology, *_ in ROWS]
 
-HOST = {"machine_type": "ct6e-standard-8t", "topology": "2x4"}
-MULTI_HOST = {"machine_type": "ct6e-standard-4t", "topology": "4x4"}
-IRONWOOD = {"machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
+HOST: dict[str, Any] = {"machine_type": "ct6e-standard-8t", "topology": "2x4"}
+MULTI_HOST: dict[str, Any] = {"machine_type": "ct6e-standard-4t", "topology": "4x4"}
+IRONWOOD: dict[str, Any] = {"machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
 
 
 def made(cluster: dict[str, Any] | None = None, **declared: Any) -> TpuPoolArgs:

@@ -1,0 +1,87 @@
+"""What a GkeStack registers, seen by a monitor that stands in for the engine."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from google.protobuf.json_format import MessageToDict
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
+
+from infra.config import LocalCluster, StackConfig
+from infra.gke.stack import GkeStack
+
+PROJECT_NUMBER = "123456789012"
+ENDPOINT = "gke-1a2b.us-east5.gke.goog"
+
+_SECRET = "4dabf18193072939515e22adb298388d"  # noqa: S105 - by which Pulumi marks a secret value
+
+
+@dataclass(frozen=True)
+class Registered:
+    type: str
+    name: str
+    parent: str
+    inputs: dict[str, Any]
+    """As sent to the engine: keys in camelCase, secrets marked."""
+    ignored: tuple[str, ...]
+    deleted_before_replaced: bool
+    after: frozenset[str]
+    """Names of what had been made when its turn came."""
+
+    @property
+    def is_component(self) -> bool:
+        return self.type.startswith("raytpu:")
+
+
+def register(config: StackConfig, *, preview: bool = False) -> list[Registered]:
+    """In the order in which it was made."""
+    cluster = config.cluster
+    assert not isinstance(cluster, LocalCluster)
+    monitor = _Monitor()
+    pulumi.runtime.set_mocks(monitor.mocks, "raytpu", config.stack, preview, monitor=monitor)
+
+    @pulumi.runtime.test
+    def run() -> pulumi.Output[str]:
+        return GkeStack("gke", config, cluster).urn
+
+    run()
+    return monitor.registered
+
+
+def is_secret(value: Any) -> bool:
+    return isinstance(value, dict) and _SECRET in value
+
+
+class _Google(Mocks):
+    def call(self, args: MockCallArgs) -> Any:
+        assert args.token == "gcp:organizations/getProject:getProject"  # noqa: S105 - a function
+        return {"number": PROJECT_NUMBER, "projectId": args.args["projectId"]}
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        made = {"status": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}}
+        if args.typ == "gcp:container/cluster:Cluster":
+            made = {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": ENDPOINT}}}
+        return f"{args.name}-id", {**args.inputs, **made}
+
+
+class _Monitor(MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Google())
+        self.registered: list[Registered] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - of the protocol
+        after = frozenset(one.name for one in self.registered)
+        response = super().RegisterResource(request)
+        if request.type != "pulumi:pulumi:Stack":
+            self.registered.append(
+                Registered(
+                    type=request.type,
+                    name=request.name,
+                    parent=request.parent.rpartition("::")[2],
+                    inputs=MessageToDict(request.object),
+                    ignored=tuple(request.ignoreChanges),
+                    deleted_before_replaced=request.deleteBeforeReplace,
+                    after=after,
+                )
+            )
+        return response

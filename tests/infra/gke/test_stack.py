@@ -1,0 +1,157 @@
+"""The components under Pulumi's mocks: names, parents, order and secrets."""
+
+import functools
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from infra.gke.plan import plan
+from tests.infra.gke.registered import ENDPOINT, PROJECT_NUMBER, Registered, is_secret, register
+from tests.infra.gke.stacks import ON_GOOGLE, declared, stack
+from tests.infra.gke.test_identity import CHAT, HUB, TOKEN, WITH_TOKEN
+
+NODE_POOL = "gcp:container/nodePool:NodePool"
+
+
+@functools.cache
+def made_of(name: str) -> list[Registered]:
+    """By one of the project's own stacks."""
+    return register(declared(name))
+
+
+def of_type(made: list[Registered], type_: str) -> list[Registered]:
+    return [one for one in made if one.type == type_]
+
+
+def on_kubernetes(made: list[Registered]) -> list[Registered]:
+    return [one for one in made if one.type.startswith("kubernetes:")]
+
+
+def canonical(value: Any) -> Any:
+    """Keys as the SDK and the engine both know them, numbers as JSON has them."""
+    match value:
+        case dict():
+            return {key.replace("_", "").lower(): canonical(one) for key, one in value.items()}
+        case list():
+            return [canonical(one) for one in value]
+        case str():
+            return value.replace("{project_number}", PROJECT_NUMBER)
+        case bool() | None:
+            return value
+        case _:
+            return float(value)
+
+
+def counted(resources: list[tuple[str, Any]]) -> Counter[str]:
+    return Counter(json.dumps([name, canonical(args)], sort_keys=True) for name, args in resources)
+
+
+@pytest.mark.parametrize("name", ON_GOOGLE)
+def test_what_is_rendered_is_what_is_registered(name: str):
+    config = declared(name)
+    google = [one for one in made_of(name) if one.type.startswith("gcp:")]
+    sent = [
+        (one.type.rpartition(":")[2], {k: v for k, v in one.inputs.items() if k != "secretData"})
+        for one in google
+    ]
+    planned = [(one.type.rpartition(".")[2], one.args) for one in plan(config).resources()]
+    assert counted(sent) == counted(planned)
+
+
+def test_names_and_parents_follow_from_the_component():
+    made = made_of("dev")
+    names = {one.name for one in made if not one.type.startswith("kubernetes:")}
+    assert all(name == "gke" or name.startswith("gke-") for name in names)
+    components = {one.name for one in made if one.is_component}
+    for one in made:
+        assert one.parent in components or one.name == "gke"
+        if not one.is_component and one.type.startswith("gcp:"):
+            assert one.name.startswith(one.parent)
+
+
+def test_no_two_resources_share_type_and_name():
+    made = made_of("prod")
+    assert len({(one.type, one.name) for one in made}) == len(made)
+
+
+@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
+def test_nothing_is_made_on_kubernetes_before_all_nodes_have_a_place(name: str):
+    made = made_of(name)
+    pools = {one.name for one in of_type(made, NODE_POOL)}
+    needs = {"gke-cluster", "gke-cpu", "gke-identity", *pools}
+    assert on_kubernetes(made)
+    for one in on_kubernetes(made):
+        assert needs <= one.after, one.name
+
+
+def test_what_is_made_on_google_waits_for_what_it_needs():
+    after = {one.name: one.after for one in made_of("prod")}
+    assert {"gke-services-compute", "gke-services-container"} <= after["gke-network-vpc"]
+    assert {"gke-network-subnetwork", "gke-network-nat", "gke-nodes-role"} <= after["gke-cluster"]
+    assert "gke-cluster" in after["gke-cpu"]
+    assert "gke-cpu" in after["gke-train-0"]
+    identity = next(name for name in after if name.startswith("gke-identity-corpus-writes"))
+    assert {"gke-cluster", "gke-storage-data"} <= after[identity]
+
+
+def test_a_pool_of_ironwood_waits_for_its_policy():
+    where = {"location": "us-central1", "zones": ["us-central1-c"]}
+    tpu = {"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
+    after = {one.name: one.after for one in register(stack(tpu, cluster=where))}
+    assert "gke-train-policy-0" in after["gke-train-0"]
+
+
+def test_every_pool_goes_before_another_takes_its_name_and_its_capacity():
+    pools = of_type(made_of("prod"), NODE_POOL)
+    assert {one.name for one in pools} == {"gke-cpu", "gke-train-0", "gke-train-1", "gke-chat-0"}
+    assert all(one.deleted_before_replaced for one in pools)
+
+
+def test_fields_that_gke_fills_in_never_replace_a_pool():
+    for one in of_type(made_of("prod"), NODE_POOL):
+        assert {"initialNodeCount", "nodeConfig.advancedMachineFeatures"} <= {*one.ignored}
+        assert not {"nodeConfig", "nodeConfig.spot", "nodeConfig.reservationAffinity"} & {
+            *one.ignored
+        }
+
+
+def test_the_token_is_sent_as_a_secret_and_nowhere_else():
+    made = register(stack(CHAT, workloads=[HUB], **WITH_TOKEN))
+    (version,) = of_type(made, "gcp:secretmanager/secretVersion:SecretVersion")
+    assert is_secret(version.inputs["secretData"])
+    assert version.inputs["secretData"]["value"] == TOKEN
+    others = [one for one in made if one is not version]
+    assert TOKEN not in repr(others)
+
+
+def test_members_carry_the_projects_number():
+    made = made_of("prod")
+    members = {
+        one.inputs["member"] for one in of_type(made, "gcp:storage/bucketIAMMember:BucketIAMMember")
+    }
+    assert members
+    assert all(f"/projects/{PROJECT_NUMBER}/" in member for member in members)
+
+
+def test_kubernetes_is_reached_by_the_clusters_own_name():
+    (provider,) = of_type(made_of("dev"), "pulumi:providers:kubernetes")
+    kubeconfig = json.loads(provider.inputs["kubeconfig"])
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{ENDPOINT}"
+    assert provider.inputs["enableServerSideApply"] == "true"
+
+
+def test_the_first_preview_of_an_empty_project_needs_no_cluster():
+    made = register(declared("dev"), preview=True)
+    assert on_kubernetes(made)
+
+
+def test_a_cluster_of_others_gets_kubernetes_objects_alone():
+    made = made_of("existing")
+    assert on_kubernetes(made)
+    assert not [one for one in made if one.type.startswith("gcp:")]
+
+
+def test_autopilot_has_no_pools_of_ours():
+    assert of_type(made_of("autopilot"), NODE_POOL) == []
