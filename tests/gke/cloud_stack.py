@@ -1,6 +1,5 @@
 """A stack of a test on the real engine, with the stand-in cloud and without any credentials."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +42,11 @@ class CloudStack:
         project = PulumiProject.at(root, {}, links=("infra", "workloads", "Pulumi.yaml"))
         (root / "stacks").mkdir()
         (root / "empty").mkdir()
-        environ = {k: v for k, v in project.environ.items() if not k.startswith(CREDENTIALS)}
-        self._project = PulumiProject(root, {**environ, "HOME": str(root / "empty")})
+        kept = {k: v for k, v in project.environ.items() if not k.startswith(CREDENTIALS)}
+        self.environ = {**kept, **cloud.environ, "HOME": str(root / "empty")}
+        self._project = PulumiProject(root, self.environ)
         self.declare()
-        created = self.pulumi("stack", "init", options=())
+        created = self.pulumi("stack", "init")
         assert created.code == 0, created.output
 
     @property
@@ -58,22 +58,19 @@ class CloudStack:
         config = self.declared | {f"raytpu:{key}": value for key, value in changes.items()}
         self.file.write_text(yaml.safe_dump({"config": config}))
 
-    def pulumi(self, *verb: str, options: tuple[str, ...] = (), **environ: str) -> Done:
-        command = ("pulumi", *verb, "--stack", self.name, "--non-interactive", "--color=never")
-        done = self._project.run(*command, *options, **self.cloud.environ, **environ)
+    def pulumi(self, *command: str) -> Done:
+        options = ("--stack", self.name, "--non-interactive", "--color=never")
+        done = self._project.run("pulumi", *command, *options)
         return Done(done.returncode, done.stdout)
 
     def preview(self, *options: str) -> Done:
-        return self.pulumi("preview", options=options)
+        return self.pulumi("preview", *options)
 
-    def up(self, *options: str) -> Done:
-        return self.pulumi("up", options=("--yes", "--skip-preview", *options))
+    def up(self) -> Done:
+        return self.pulumi("up", "--yes", "--skip-preview")
 
     def destroy(self) -> Done:
-        return self.pulumi("destroy", options=("--yes", "--skip-preview"))
-
-    def state(self) -> dict[str, Any]:
-        return json.loads(self.pulumi("stack", "export").output)["deployment"]
+        return self.pulumi("destroy", "--yes", "--skip-preview")
 
 
 def stack_file(name: str) -> Path:

@@ -77,6 +77,11 @@ REPLACES = {
 class GoogleCloud(Api):
     version = "10.2.0"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: set[str] = set()
+        """Names of resources that are there and that no stack made."""
+
     def identify(self, made: Made) -> str:
         type_, args = made.type, made.args
         if type_.endswith(("IAMMember", "IamMember")):
@@ -175,7 +180,7 @@ class GoogleCloud(Api):
             name = at(made.args, path)
             if name is None or type_ == made.type:
                 continue
-            if _last(name) not in self._names(type_):
+            if _last(name) not in self._names(type_) | self.others:
                 raise RefusedError(f"404: {type_.rpartition(':')[2]} {name} was not found")
         pool = re.match(
             r"principal(?:Set)?://.*/workloadIdentityPools/([^/]+)/", str(made.args.get("member"))

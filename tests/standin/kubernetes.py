@@ -9,14 +9,16 @@ all stages of its kind at once, or stays in the first.
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.standin import wire
 from tests.standin.api import Api, Args, Made, RefusedError, UnhealthyError
 from tests.standin.gcp import NODE_POOL, GoogleCloud
 from tests.standin.node_pool import is_tpu
-from tests.standin.wire import Path, at, spelled
+from tests.standin.wire import at, spelled
 
 WAIT_FOR = "pulumi.com/waitFor"
 RAY = "ray.io/v1"
@@ -73,7 +75,7 @@ class Kubernetes(Api):
         name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
         return f"{made.args['apiVersion']}/{made.args['kind']}/{name}"
 
-    def replaces(self, _type: str, path: Path, /) -> bool:
+    def replaces(self, _type: str, path: wire.Path, /) -> bool:
         return spelled(path) in {"kind", "apiVersion", "metadata.name", "metadata.namespace"}
 
     def faults(self, made: Made) -> Iterator[str]:
@@ -134,8 +136,9 @@ class Kubernetes(Api):
 
 
 def _address(kubeconfig: str) -> str:
-    """Host of the server in a kubeconfig's text."""
-    parsed: Any = yaml.safe_load(kubeconfig) if kubeconfig else None
+    """Host of the server in a kubeconfig, given as text or as a file."""
+    text = Path(kubeconfig).read_text() if kubeconfig.startswith("/") else kubeconfig
+    parsed: Any = yaml.safe_load(text)
     if not isinstance(parsed, dict) or not parsed.get("clusters"):
         return ""
     return str(parsed["clusters"][0]["cluster"]["server"]).removeprefix("https://")

@@ -1,0 +1,65 @@
+"""Each stack from an empty project to nothing again, in the real engine, without credentials."""
+
+import re
+
+import pytest
+
+from tests.gke.journey import EXAMPLES, STACKS
+
+GOOGLE = [name for name in STACKS if name != "existing"]
+PROTECTED = "prod"
+
+
+def stacks(*names):
+    return pytest.mark.parametrize("journey", names, indirect=True)
+
+
+def position(ids, part):
+    """Of the first and the last whose id has this part."""
+    found = [index for index, id_ in enumerate(ids) if part in id_]
+    return found[0], found[-1]
+
+
+@stacks(*STACKS, *EXAMPLES)
+def test_the_first_preview_of_an_empty_project_only_creates(journey):
+    assert journey.first.code == 0, journey.first.output
+    assert journey.first.counts.keys() == {"create"}
+
+
+@stacks(*STACKS)
+def test_up_makes_what_the_preview_said(journey):
+    assert journey.up.code == 0, journey.up.output
+    assert journey.up.counts == {"created": journey.first.counts["create"]}
+
+
+@stacks(*STACKS)
+def test_what_google_fills_in_is_no_change(journey):
+    """The stand-in's pools come back with all that GKE adds, some of which would replace them."""
+    assert journey.again.code == 0, journey.again.output
+
+
+@stacks(*[name for name in STACKS if name != PROTECTED])
+def test_destroy_leaves_nothing(journey):
+    assert journey.destroyed.code == 0, journey.destroyed.output
+    assert not journey.stack.cloud.google.made
+    assert not journey.stack.cloud.kubernetes.made
+
+
+@stacks("dev", PROTECTED)
+def test_destroy_ends_workloads_then_tpu_pools_then_the_rest(journey):
+    order = re.findall(r"- +\S+:(\w+) (\S+) deleted", journey.destroyed.output)
+    kinds = [kind for kind, _ in order]
+    tpus = [i for i, (kind, name) in enumerate(order) if kind == "NodePool" and "cpu" not in name]
+    assert tpus
+    last_of_ray = max(i for i, kind in enumerate(kinds) if kind in ("RayService", "RayJob"))
+    [cpu] = [i for i, (kind, name) in enumerate(order) if (kind, name) == ("NodePool", "gke-cpu")]
+    assert last_of_ray < min(tpus) <= max(tpus) < cpu
+
+
+@stacks(PROTECTED)
+def test_a_protected_cluster_stays_and_costs_no_tpu_hour(journey):
+    assert journey.destroyed.code != 0
+    assert "deletion_protection is set to true. Set it to false" in journey.destroyed.output
+    left = journey.stack.cloud.google.made.values()
+    assert [made.type for made in left if made.type.endswith(":Cluster")]
+    assert not [made for made in left if made.type.endswith(":NodePool")]
