@@ -116,18 +116,16 @@ def worker_group(config: StackConfig, workload: Workload, tpu: TpuSlice) -> Mani
         raise TypeError(f"workload {workload.name} uses no slice")
     declared = config.slice(workload.slice)
     wanted = tpu.count if tpu.name == declared.name else 0
-    group: Manifest = {
+    return {
         "groupName": tpu.name,
         "replicas": wanted,
         "minReplicas": 0 if is_autoscaled(config, workload) else wanted,
         "maxReplicas": tpu.count,
         "numOfHosts": tpu.hosts,
         "rayStartParams": {},
+        "labels": ray_labels(config, tpu, class_name(config, declared)),
         "template": pods.tpu_pod(config, workload, tpu, movable=migrates(config, declared)),
     }
-    if kuberay(config) >= (1, 5):
-        group["labels"] = ray_labels(config, tpu, class_name(config, declared))
-    return group
 
 
 def is_autoscaled(config: StackConfig, workload: Workload) -> bool:
