@@ -152,7 +152,7 @@ class Window(Settings):
         str,
         matching(r"([01]\d|2[0-3]):[0-5]\d", "is no time of day", 'write one such as "02:00"'),
     ]
-    hours: Annotated[int, Field(ge=4, le=24)] = 6
+    hours: Annotated[int, Field(ge=4, le=24, validate_default=True)] = 6
 
     @field_validator("hours")
     @classmethod
@@ -199,7 +199,7 @@ class CpuPool(Settings):
 
     machine_type: MachineType = "n2-standard-8"
     min_nodes: PositiveInt = 1
-    max_nodes: PositiveInt = 4
+    max_nodes: Annotated[PositiveInt, Field(validate_default=True)] = 4
     """Over all zones."""
 
     @field_validator("max_nodes")

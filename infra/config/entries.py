@@ -63,7 +63,7 @@ class Entries:
         """That the team's namespace allows, if the file says it."""
         team = self.raw.get("team")
         most = team.get("max_chips") if is_mapping(team) else None
-        return most if isinstance(most, int) else None
+        return most if type(most) is int and most > 0 else None
 
     @property
     def shapes(self) -> Iterator[tuple[str, TpuSlice]]:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ import yaml
 from typer.testing import CliRunner
 
 from infra.cli.app import app
-from tests.infra.config.stack import SOUND, changed, faults
+from tests.infra.config.stack import GKE, SOUND, changed, faults, on_gke
 
 REPOSITORY = Path(__file__).parents[3]
+STACKS = sorted((REPOSITORY / "stacks").rglob("Pulumi.*.yaml"))
 EXECUTABLE = Path(sys.executable).with_name("raytpu")
 
 
@@ -163,6 +166,90 @@ def test_the_command_as_installed_checks_the_stack_we_ship():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "v6e-16" in result.stdout
+
+
+@pytest.mark.parametrize("file", STACKS, ids=[path.stem for path in STACKS])
+def test_every_stack_that_we_ship_has_no_faults(file):
+    result = check(str(file))
+    assert result.exit_code == 0, result.stdout
+    assert f"{file.name}: no faults" in result.stdout
+
+
+def test_all_stacks_are_checked_in_less_than_a_second():
+    started = time.process_time()
+    result = check("--json", *map(str, STACKS))
+    assert time.process_time() - started < 1
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["stacks"]) == len(STACKS) >= 10
+
+
+def rows(*arguments):
+    """Cells of the tables of one stack, by the first."""
+    lines = check(*arguments).stdout.splitlines()
+    table = [re.split(r" {2,}", line.strip()) for line in lines if "  " in line.strip()]
+    return {first: cells for first, *cells in table}
+
+
+def test_a_stack_on_gke_shows_how_its_hosts_come_to_be():
+    shown = rows(str(REPOSITORY / "stacks/Pulumi.staging.yaml"))
+    assert shown["capacity"] == [
+        "spot, then flex-start for 3d, then reservation v6e-2026, then on-demand",
+        "reservation v6e-2026, then on-demand",
+    ]
+    assert shown["zones"] == ["us-east5-b, us-east5-a"] * 2
+    assert shown["node pools"] == ["by a compute class, of 4 nodes"] * 2
+    shown = rows(str(REPOSITORY / "stacks/Pulumi.prod.yaml"))
+    assert shown["node pools"] == ["2 of 8 nodes, kept", "1 of 2 nodes, kept"]
+    shown = rows(str(REPOSITORY / "stacks/Pulumi.dev.yaml"))
+    assert shown["node pools"] == ["1 of 1 node, empty when idle"]
+    assert "instead" not in shown
+
+
+def test_other_shapes_are_shown_with_their_capacity():
+    shown = rows(str(REPOSITORY / "stacks/examples/Pulumi.two-shapes.yaml"))
+    assert shown["instead"] == ["4x4 on ct5lp-hightpu-4t: reservation v5e-2026"]
+
+
+def test_a_cluster_of_others_shows_its_node_pools_as_theirs():
+    shown = rows(str(REPOSITORY / "stacks/Pulumi.existing.yaml"))
+    assert shown["node pools"] == ["by a compute class, of 4 nodes", "1 of 1 node, made by others"]
+    assert shown["zones"] == ["as GKE chooses"] * 2
+
+
+def test_what_only_google_knows_is_said_to_be_unchecked(project):
+    write(project / "stacks/Pulumi.gke.yaml", GKE)
+    (line,) = [line for line in check("gke").stdout.splitlines() if "(not checked)" in line]
+    assert line == (
+        "stacks/Pulumi.gke.yaml: quota, images, whether there is capacity, "
+        "whether n2-standard-8 is offered in the zones (not checked)"
+    )
+    assert "not checked" not in check("good").stdout
+
+
+def test_json_of_a_stack_on_gke_has_the_cluster_and_the_ladders(project):
+    ladder = [{"flex_start": {"max_run_duration": "36h"}}, {"spot": {"zone": "us-east5-b"}}]
+    write(project / "stacks/Pulumi.gke.yaml", on_gke(slices__0__capacity=ladder))
+    (stack,) = json.loads(check("--json", "gke").stdout)["stacks"]
+    assert stack["cluster"]["zones"] == ["us-east5-b"]
+    assert stack["slices"][0]["provision"] == "compute_class"
+    assert stack["slices"][0]["capacity"] == [
+        {"kind": "flex-start", "zone": None, "max_run_duration": "36h", "queued": False},
+        {"kind": "spot", "zone": "us-east5-b"},
+    ]
+    assert stack["workloads"][1]["deadline"] == "1d"
+
+
+def test_a_password_and_a_token_are_not_shown(project):
+    sealed = {"secure": "v1:ciphertext"}
+    redis = {"address": "redis://redis:6379", "password": sealed}
+    stack = on_gke(hugging_face_token=sealed, workloads__2__redis=redis)
+    write(project / "stacks/Pulumi.sealed.yaml", stack)
+    for form in ([], ["--json"]):
+        result = check(*form, "sealed")
+        assert result.exit_code == 0
+        assert "ciphertext" not in result.output
+    (shown,) = json.loads(check("--json", "sealed").stdout)["stacks"]
+    assert shown["workloads"][2]["redis"] == {**redis, "password": True}
 
 
 def test_a_terminal_without_the_letters_of_a_message_still_gets_it(project):

@@ -191,10 +191,7 @@ def test_the_longest_names_still_make_names_of_hosts_and_node_pools():
         "machine_type": "ct6e-standard-4t",
         "topology": "16x16",
         "count": 1000,
-        "fallback": [
-            {"machine_type": "ct5p-hightpu-4t", "topology": "16x16x24"},
-            {"machine_type": "tpu7x-standard-4t", "topology": "8x16x16"},
-        ],
+        "fallback": [{"machine_type": "ct5p-hightpu-4t", "topology": "16x16x24"}],
     }
     (resolved,) = read(on_existing(slices=[tpu], workloads=[])).slices
     hosts = {f"{shape.name}-999-{shape.hosts - 1}" for shape in resolved.shapes}

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from infra.config import ServeSpec
 from infra.errors import ConfigError
-from tests.infra.config.stack import SOUND, changed, faults, read
+from tests.infra.config.stack import SOUND, changed, faults, on_gke, read
 
 SEALED = {"secure": "v1:0123:cipher"}
 MARKED = ["raytpu:workloads"]
+TOKEN = {"hugging_face_token": "hf_1"}
 
 
 def test_an_encrypted_key_is_accepted_on_disk_and_not_decrypted():
@@ -27,6 +28,59 @@ def test_the_engine_hands_on_the_decrypted_key():
     assert server.api_key.get_secret_value() == "sk-1"
     assert "sk-1" not in repr(config)
     assert "sk-1" not in str(server.model_dump())
+
+
+def test_the_token_of_the_hub_and_a_password_of_redis_are_accepted_encrypted():
+    redis = {"address": "redis://redis:6379", "password": SEALED}
+    stack = on_gke(hugging_face_token=SEALED, workloads__2__redis=redis)
+    config = read(stack, encrypted=True)
+    server = config.workload("chat")
+    assert isinstance(server, ServeSpec)
+    assert server.redis is not None
+    found = (config.hugging_face_token, server.redis.password)
+    assert [secret and secret.get_secret_value() for secret in found] == [SEALED["secure"]] * 2
+
+
+def test_the_engine_hands_on_the_token_and_the_password():
+    redis = {"address": "redis://redis:6379", "password": "open-sesame"}
+    stack = on_gke(**TOKEN, workloads__2__redis=redis)
+    config = read(stack, secret_keys=["raytpu:hugging_face_token", *MARKED])
+    assert config.hugging_face_token is not None
+    assert config.hugging_face_token.get_secret_value() == "hf_1"
+    assert "hf_1" not in repr(config)
+    assert "open-sesame" not in repr(config)
+
+
+@pytest.mark.parametrize("how", [{"encrypted": True}, {"secret_keys": []}])
+def test_a_token_or_password_in_clear_text_is_refused_on_both_ways_and_not_shown(how):
+    redis = {"address": "redis://redis:6379", "password": "open-sesame"}
+    lines = faults(on_gke(**TOKEN, workloads__2__redis=redis), **how)
+    assert [line.partition(": ")[0] for line in lines] == [
+        "raytpu:hugging_face_token",
+        "raytpu:workloads[2].redis.password",
+    ]
+    assert all("is in clear text" in line for line in lines)
+    assert not any("hf_1" in line or "sesame" in line for line in lines)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "[1]", '{"a": "b"}'])
+def test_a_token_that_is_none_is_refused_and_not_shown(token):
+    lines = faults(on_gke(hugging_face_token=token), secret_keys=["raytpu:hugging_face_token"])
+    assert len(lines) == 1
+    assert lines[0].startswith("raytpu:hugging_face_token: [secret] ")
+
+
+@pytest.mark.parametrize("path", ["workloads__2__redis", "workloads__2__redis__address"])
+def test_of_redis_only_the_password_may_be_encrypted(path):
+    stack = on_gke(workloads__2__redis={"address": "redis://redis:6379"})
+    *_, key = path.split("__")
+    if key == "redis":
+        stack["workloads"][2]["redis"] = SEALED
+    else:
+        stack["workloads"][2]["redis"][key] = SEALED
+    where = path.replace("workloads__2", "workloads[2]").replace("__", ".")
+    lines = faults(stack, encrypted=True)
+    assert f"raytpu:{where}: is encrypted, and only" in lines[0]
 
 
 @pytest.mark.parametrize("key", ["", "two words", "line\n", "schl\u00fcssel"])
