@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.config import DataSpec, Folder, LocalCluster, ServeSpec, TrainSpec, load
-from tests.infra.config.stack import SOUND, changed, faults, pulumi, read
+from infra.config.cluster import GoogleCluster
+from tests.infra.config.stack import GKE, SOUND, changed, faults, on_gke, pulumi, read
 from workloads.settings import DataSettings, ServeSettings, TrainSettings
 
 
@@ -267,6 +268,34 @@ _PATHS = st.sampled_from(
         "workloads__0__sources",
     ]
 )
+
+
+_GKE_PATHS = st.sampled_from(
+    [
+        *GKE,
+        *(f"cluster__{key}" for key in GoogleCluster.model_fields),
+        "cluster__mode",
+        "cluster__zones__0",
+        "cluster__cpu_pool",
+        "team__members",
+        "images__vllm",
+        "slices__0__capacity",
+        "slices__0__fallback",
+        "slices__0__provision",
+        "workloads__1__deadline",
+        "workloads__2__model",
+        "workloads__2__redis",
+        "hugging_face_token",
+    ]
+)
+
+
+@given(_GKE_PATHS, _JSON)
+def test_any_value_anywhere_on_gke_gives_a_stack_or_printable_lines(path, value):
+    for line in faults(on_gke(**{path: value})):
+        assert line.startswith("raytpu:")
+        assert line.isprintable()
+        assert "; " in line
 
 
 @given(_PATHS, _JSON)

@@ -207,6 +207,17 @@ def test_no_secret_of_the_workloads_is_in_a_message(path, secret, wrap):
     assert secret not in everything_said(stack, secret_keys=MARKED)
 
 
+@given(
+    st.sampled_from(["hugging_face_token", "workloads__2__redis", "workloads__2__api_key"]),
+    _SECRETS,
+    _WRAP,
+)
+def test_no_secret_of_a_stack_on_gke_is_in_a_message(path, secret, wrap):
+    stack = on_gke(**{path: wrap(secret), "slices__0__topology": "5x5"})
+    marked = ["raytpu:hugging_face_token", *MARKED]
+    assert secret not in everything_said(stack, secret_keys=marked)
+
+
 @given(_ELSEWHERE, _SECRETS, _WRAP)
 def test_no_secret_of_another_key_is_in_a_message(path, secret, wrap):
     key = path.partition("__")[0]
