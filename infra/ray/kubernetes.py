@@ -29,7 +29,7 @@ class Workloads(pulumi.ComponentResource):
         self._name = name
         self._needs = _dependencies(opts)
         self._crds = pulumi.ResourceHookBinding(
-            on_error=[pulumi.ErrorHook(f"{name}-crds", _kind_may_still_come)]
+            on_error=[pulumi.ErrorHook(f"{name}-crds", kind_may_still_come)]
         )
         self._made: dict[str, Object] = {}
         self._succeeded: dict[str, pulumi.Output[str]] = {}
@@ -87,11 +87,11 @@ class Object(pulumi.CustomResource):
     def succeeded(self, key: str) -> pulumi.Output[str]:
         """The key, once the job of it has ended well. Raises RunError if it has ended otherwise."""
         return pulumi.Output.all(self.status, self.urn).apply(
-            lambda known: _check_success(key, cast("dict[str, Any]", known[0] or {}), known[1])
+            lambda known: check_success(key, cast("dict[str, Any]", known[0] or {}), known[1])
         )
 
 
-def _check_success(key: str, status: dict[str, Any], urn: str) -> str:
+def check_success(key: str, status: dict[str, Any], urn: str) -> str:
     """A job never comes back from its end, so what failed stays so until it is replaced."""
     found = status.get("jobDeploymentStatus")
     if found == "Complete" and status.get("jobStatus") == "SUCCEEDED":
@@ -104,7 +104,7 @@ def _check_success(key: str, status: dict[str, Any], urn: str) -> str:
     )
 
 
-def _kind_may_still_come(args: pulumi.ErrorHookArgs) -> bool:
+def kind_may_still_come(args: pulumi.ErrorHookArgs) -> bool:
     """Whether to try again: the API server does not know the kind yet."""
     newest = args.errors[0] if args.errors else ""
     unknown = "no matches for kind" in newest or "does not exist" in newest
