@@ -74,7 +74,8 @@ class CpuPool(pulumi.ComponentResource):
             **args.pool,
             opts=pulumi.ResourceOptions(
                 parent=self,
-                ignore_changes=[*node_config.IGNORED],
+                # The autoscaler's, from the first hour on.
+                ignore_changes=[*node_config.IGNORED, "initialNodeCount"],
                 delete_before_replace=True,  # the name is taken until then
             ),
         )

@@ -12,17 +12,16 @@ TPU_BOOT_DISK_GIB = 300
 image takes 20, and a pod's models of the hub and compiled programs up to 100."""
 
 IGNORED = (
-    # GKE fills these in, and the difference would replace the pool (initialNodeCount,
-    # advancedMachineFeatures, guestAccelerators) or update it for nothing at every run.
-    "initialNodeCount",
+    # GKE fills these in where nothing is said. The difference would replace the pool
+    # (advancedMachineFeatures, guestAccelerators), or update it for nothing at every run.
     "nodeConfig.advancedMachineFeatures",  # threads a core, by machine type
     "nodeConfig.guestAccelerators",  # a TPU is none, and yet listed for some generations
     "nodeConfig.kubeletConfig",  # from the cluster's defaults
     "nodeConfig.shieldedInstanceConfig",  # by machine type
     "nodeDrainConfigs",
-    "upgradeSettings",  # SHORT_LIVED on flex-start and queued pools, which the SDK cannot say
 )
-"""Fields of a pool whose read-back differs from what was asked for."""
+"""Fields of a pool whose read-back differs from what was asked for. None that says what a pool is:
+of an ignored field a pool that replaces another begins with the other's value."""
 
 
 def common(config: StackConfig) -> Args:

@@ -24,6 +24,11 @@ from infra.tpu.slice import TpuSlice
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 
 
+REPLACED = ("nodeConfig.machineType", "placementPolicy.tpuTopology")
+"""What Google's provider would change in place (hashicorp/terraform-provider-google 069a33d): the
+machine by GKE, which has no other for a slice, and the topology by saying so and doing nothing."""
+
+
 @dataclass(frozen=True)
 class TpuPoolArgs:
     pools: tuple[Args, ...]
@@ -64,12 +69,12 @@ def _size(tpu: TpuSlice, nodes: int) -> Args:
     """How many nodes: all of them always, or none until pods ask.
 
     The limits are those of the zone: a total would leave the zone's at 0, which is no size of a
-    multi-host slice. Nor may such a pool be resized, so its size is initial_node_count, once.
+    multi-host slice. Nor may such a pool be resized, so its size is initial_node_count, once. Of an
+    autoscaled one it is not said: 0 is the default, and GKE gives back what is there at the time.
     """
     if tpu.keep_nodes:
         return {"initial_node_count" if tpu.multi_host else "node_count": nodes}
     return {
-        "initial_node_count": 0,
         "autoscaling": {
             "min_node_count": 0,
             "max_node_count": nodes,
@@ -181,6 +186,7 @@ class TpuPool(pulumi.ComponentResource):
                     parent=self,
                     depends_on=policies,
                     ignore_changes=[*node_config.IGNORED],
+                    replace_on_changes=[*REPLACED],
                     # The name, and often the only capacity there is, are taken until then.
                     delete_before_replace=True,
                 ),

@@ -185,8 +185,7 @@ class GoogleCloud(Api):
         pool = re.match(
             r"principal(?:Set)?://.*/workloadIdentityPools/([^/]+)/", str(made.args.get("member"))
         )
-        pools = [at(c.args, "workloadIdentityConfig.workloadPool") for c in self.of_type(CLUSTER)]
-        if pool and pool[1] not in pools:
+        if pool and pool[1] not in {_identity_pool(c.args) for c in self.of_type(CLUSTER)}:
             raise RefusedError(f"400: Identity Pool does not exist ({pool[1]})")
 
     def _names(self, type_: str) -> set[str]:
@@ -224,6 +223,13 @@ def number(project: str) -> str:
 
 def _last(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _identity_pool(cluster: Args) -> str | None:
+    """Autopilot has one whatever is said."""
+    if cluster.get("enableAutopilot"):
+        return f"{cluster['project']}.svc.id.goog"
+    return at(cluster, "workloadIdentityConfig.workloadPool")
 
 
 def _most_nodes(pool: Args) -> int:
@@ -298,6 +304,6 @@ def _fills(made: Made) -> Args:
         return {}
     args: dict[str, Any] = made.args
     fills = {path: value for path, value in node_pool.DRIFT.items() if at(args, path) is None}
-    if "autoscaling" in args:
-        fills["initialNodeCount"] = node_pool.DRIFT["initialNodeCount"]
+    if "autoscaling" in args:  # what is there now, not what was asked for
+        fills["initialNodeCount"] = args["autoscaling"].get("maxNodeCount", 1)
     return fills

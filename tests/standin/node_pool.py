@@ -63,7 +63,6 @@ IN_PLACE = {
 """What Google's provider (schema of 2026) sends as an update. All else makes another pool."""
 
 DRIFT = {
-    "initialNodeCount": 0,
     "nodeConfig.advancedMachineFeatures": {"threadsPerCore": 1},
     "nodeConfig.guestAccelerators": [],
     "nodeConfig.kubeletConfig": {"insecureKubeletReadonlyPortEnabled": "FALSE"},
@@ -71,7 +70,7 @@ DRIFT = {
     "nodeDrainConfigs": [{"respectPdbDuringNodePoolDeletion": False}],
     "upgradeSettings": {"maxSurge": 1, "strategy": "SURGE"},
 }
-"""What GKE was seen to fill in where nothing was said. An autoscaled pool has no nodes at first."""
+"""What GKE was seen to fill in where nothing was said, and Google's provider to report."""
 
 
 def is_tpu(args: Args) -> bool:

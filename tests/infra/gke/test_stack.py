@@ -77,30 +77,31 @@ def test_no_two_resources_share_type_and_name():
 
 
 @pytest.mark.parametrize("name", ["dev", "staging", "prod"])
-def test_nothing_is_made_on_kubernetes_before_all_nodes_have_a_place(name: str):
+def test_nothing_is_made_on_kubernetes_before_cluster_pools_and_roles(name: str):
     made = made_of(name)
-    pools = {one.name for one in of_type(made, NODE_POOL)}
-    needs = {"gke-cluster", "gke-cpu", "gke-identity", *pools}
+    first = {one.name for one in made if one.name == "gke-cluster" or one.type == NODE_POOL}
+    roles = {one.name for one in made if one.parent == "gke-identity"}
+    assert roles
     assert on_kubernetes(made)
     for one in on_kubernetes(made):
-        assert needs <= one.after, one.name
+        assert first | roles <= one.needs, one.name
 
 
 def test_what_is_made_on_google_waits_for_what_it_needs():
-    after = {one.name: one.after for one in made_of("prod")}
-    assert {"gke-services-compute", "gke-services-container"} <= after["gke-network-vpc"]
-    assert {"gke-network-subnetwork", "gke-network-nat", "gke-nodes-role"} <= after["gke-cluster"]
-    assert "gke-cluster" in after["gke-cpu"]
-    assert "gke-cpu" in after["gke-train-0"]
-    identity = next(name for name in after if name.startswith("gke-identity-corpus-writes"))
-    assert {"gke-cluster", "gke-storage-data"} <= after[identity]
+    needs = {one.name: one.needs for one in made_of("prod")}
+    assert {"gke-services-compute", "gke-services-container"} <= needs["gke-network-vpc"]
+    assert {"gke-network-subnetwork", "gke-network-nat", "gke-nodes-role"} <= needs["gke-cluster"]
+    assert "gke-cluster" in needs["gke-cpu"]
+    assert "gke-cpu" in needs["gke-train-0"]
+    identity = next(name for name in needs if name.startswith("gke-identity-corpus-writes"))
+    assert {"gke-cluster", "gke-storage-data"} <= needs[identity]
 
 
 def test_a_pool_of_ironwood_waits_for_its_policy():
     where = {"location": "us-central1", "zones": ["us-central1-c"]}
     tpu = {"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
-    after = {one.name: one.after for one in register(stack(tpu, cluster=where))}
-    assert "gke-train-policy-0" in after["gke-train-0"]
+    needs = {one.name: one.needs for one in register(stack(tpu, cluster=where))}
+    assert "gke-train-policy-0" in needs["gke-train-0"]
 
 
 def test_every_pool_goes_before_another_takes_its_name_and_its_capacity():
@@ -111,10 +112,23 @@ def test_every_pool_goes_before_another_takes_its_name_and_its_capacity():
 
 def test_fields_that_gke_fills_in_never_replace_a_pool():
     for one in of_type(made_of("prod"), NODE_POOL):
-        assert {"initialNodeCount", "nodeConfig.advancedMachineFeatures"} <= {*one.ignored}
-        assert not {"nodeConfig", "nodeConfig.spot", "nodeConfig.reservationAffinity"} & {
+        assert {"nodeConfig.advancedMachineFeatures", "nodeConfig.guestAccelerators"} <= {
             *one.ignored
         }
+
+
+def test_what_a_pool_is_asked_for_is_never_ignored():
+    """Spot, reservation and size of an ignored kind would stay those of the pool before."""
+    stated = {"nodeConfig", "nodeConfig.spot", "nodeConfig.reservationAffinity", "autoscaling"}
+    stated |= {"nodeConfig.flexStart", "initialNodeCount", "nodeCount", "upgradeSettings"}
+    tpus = [one for one in of_type(made_of("prod"), NODE_POOL) if one.name != "gke-cpu"]
+    assert [one.name for one in tpus if stated & {*one.ignored}] == []
+
+
+def test_another_shape_is_another_pool():
+    for one in of_type(made_of("prod"), NODE_POOL):
+        if one.name != "gke-cpu":
+            assert {"nodeConfig.machineType", "placementPolicy.tpuTopology"} <= {*one.replacing}
 
 
 def test_the_token_is_sent_as_a_secret_and_nowhere_else():

@@ -96,8 +96,8 @@ def test_limits_are_of_the_zone_and_never_a_total():
 
 
 def test_a_pool_begins_without_nodes():
-    assert pool(**MULTI_HOST)["initial_node_count"] == 0
-    assert "node_count" not in pool(**MULTI_HOST)
+    assert pool(**MULTI_HOST)["autoscaling"]["min_node_count"] == 0
+    assert not {"initial_node_count", "node_count"} & pool(**MULTI_HOST).keys()
 
 
 def test_kept_hosts_of_a_slice_are_there_from_the_first_and_are_never_resized():
@@ -105,7 +105,12 @@ def test_kept_hosts_of_a_slice_are_there_from_the_first_and_are_never_resized():
     assert kept["initial_node_count"] == 4
     assert "autoscaling" not in kept
     assert "node_count" not in kept
-    assert "initialNodeCount" in IGNORED
+
+
+def test_a_pool_that_replaces_another_takes_none_of_its_sizes():
+    """What is ignored of the old pool is what the new one begins with."""
+    sizes = {"initialNodeCount", "nodeCount", "autoscaling", "placementPolicy.tpuTopology"}
+    assert not sizes & {*IGNORED}
 
 
 def test_kept_single_hosts_follow_the_count():
@@ -172,7 +177,8 @@ def test_flex_start_says_its_run_and_is_never_repaired():
     assert one["node_config"]["spot"] is False
     assert one["node_config"]["reservation_affinity"] == NO_RESERVATION
     assert one["management"] == {"auto_repair": False, "auto_upgrade": True}
-    assert one["autoscaling"]["min_node_count"] == one["initial_node_count"] == 0
+    assert one["autoscaling"]["min_node_count"] == 0
+    assert "initial_node_count" not in one
     assert "upgrade_settings" not in one  # GKE sets SHORT_LIVED, which the SDK cannot say
     assert "queued_provisioning" not in one
 
