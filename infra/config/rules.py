@@ -9,6 +9,7 @@ from infra.config import (
     gke_rules,
     kubernetes_rules,
     local_rules,
+    memory_rules,
     zone_rules,
 )
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster, LocalCluster
@@ -23,6 +24,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _unknown_slices,
         _unknown_origins,
         fit.faults,
+        memory_rules.faults,
     )
     for rule in rules:
         yield from rule(entries)
@@ -46,7 +48,7 @@ def remarks(entries: Entries) -> Iterator[Problem]:
                 f"the model is trained on, which have {entries.scope.quote(data.sequence_length)}",
                 "answers that long will be poor",
             )
-    for part in _of_mode(entries):
+    for part in (memory_rules, *_of_mode(entries)):
         yield from part.remarks(entries)
 
 

@@ -35,8 +35,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
 
 def remarks(entries: Entries) -> Iterator[Problem]:
     for where, generation, asked in _doubtful(entries):
-        if not generation.all_zones:
-            yield _unsure(f"{where}.machine_type", generation.name, asked, generation.zones)
+        yield _unsure(f"{where}.machine_type", generation.name, asked, generation.zones)
     for where, shape, rung in entries.rungs:
         asked, known = _asked(rung, entries), shape.generation.flex_start_zones
         if rung.kind == "flex-start" and known and asked and not {*asked} & {*known}:

@@ -1,0 +1,118 @@
+"""A model that cannot fit its chips is refused before they are paid for."""
+
+import jax
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infra.config.memory_rules import parameters
+from tests.infra.config.stack import changed, faults, on_gke, only, remarks
+from workloads.model.config import ModelConfig
+from workloads.model.qwen3 import Qwen3
+from workloads.settings import ModelSettings
+
+# As Llama 3 70B, whose 70.6 billion count its embedding twice.
+LARGE = {
+    "layers": 80,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "attention_heads": 64,
+    "key_value_heads": 8,
+    "head_dim": 128,
+}
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    st.builds(
+        ModelSettings,
+        layers=st.integers(1, 3),
+        hidden_size=st.integers(1, 40),
+        intermediate_size=st.integers(1, 40),
+        attention_heads=st.just(6),
+        key_value_heads=st.sampled_from([1, 2, 3, 6]),
+        head_dim=st.sampled_from([2, 4, 8]),
+    ),
+    st.integers(300, 1000),
+)
+def test_parameters_are_as_many_as_the_model_has(model, vocab_size):
+    config = ModelConfig.of(model, vocab_size=vocab_size, max_position_embeddings=64)
+    made = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0)))
+    arrays = jax.tree.leaves(nnx.state(made, nnx.Param))
+    assert parameters(model, vocab_size) == sum(array.size for array in arrays)
+
+
+def test_a_large_model_has_as_many_parameters_as_are_published():
+    assert parameters(ModelSettings.model_validate(LARGE), 128256) == pytest.approx(
+        69.5e9, rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "topology", "mesh", "size"),
+    [
+        # 68.5 billion x 16 bytes are 1020 GiB, an eighth a chip: copies of the model save nothing.
+        ("ct6e-standard-4t", "4x4", {"tensor": 8, "data": 2}, "127.5 GiB of each chip"),
+        ("ct6e-standard-8t", "2x4", {"tensor": 8}, "one of v6e has 32"),
+        ("ct5lp-hightpu-8t", "2x4", {"tensor": 8}, "one of v5e has 16"),
+        ("tpu7x-standard-4t", "2x2x2", {"tensor": 8}, None),
+    ],
+)
+def test_training_is_refused_where_weights_and_moments_do_not_fit(machine, topology, mesh, size):
+    tpu = {"name": "train", "machine_type": machine, "topology": topology}
+    stack = changed(
+        slices__0=tpu, workloads__1__mesh=mesh, workloads__1__model=LARGE, workloads__2__mesh=None
+    )
+    del stack["workloads"][2]
+    lines = faults(stack)
+    assert lines == [] if size is None else size in only(lines, "workloads[1].model")
+
+
+def test_a_cache_that_does_not_fit_is_refused():
+    """2 x 80 layers x 8 heads x 128 x 2 bytes is 320 KiB a token."""
+    stack = on_gke(
+        slices__0={"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"},
+        workloads__1__mesh={"tensor": 8},
+        workloads__1__model=LARGE,
+        workloads__2={
+            "name": "chat",
+            "kind": "serve",
+            "slice": "chat",
+            "model": "pretrain",
+            "max_sequence_length": 8192,
+            "max_batch": 64,
+        },
+    )
+    line = only(faults(stack), "workloads[2]")
+    # 64 x 8192 tokens are 160 GiB, an eighth a chip, beside 16 GiB of weights.
+    assert "weights and the cache take 35.9 GiB of each chip, and one of v6e has 32" in line
+    stack["workloads"][2]["max_batch"] = 32
+    assert faults(stack) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "topology", "hub", "said"),
+    [
+        ("ct5lp-hightpu-8t", "2x4", "meta-llama/Llama-3-70B", "130 GiB in bfloat16, of 128 GiB"),
+        ("ct5lp-hightpu-8t", "2x4", "meta-llama/Meta-Llama-3-8B-Instruct", None),
+        ("ct6e-standard-8t", "2x4", "Qwen/Qwen3-4B", None),
+        ("ct6e-standard-4t", "2x2", "Qwen/Qwen3-72B", "134 GiB in bfloat16, of 128 GiB"),
+        ("ct6e-standard-1t", "1x1", "google/gemma-3-27b-it", "50 GiB in bfloat16, of 32 GiB"),
+        ("ct6e-standard-1t", "1x1", "Qwen/Qwen3-30B-A3B", "30 billion parameters"),
+        ("ct6e-standard-1t", "1x1", "mistralai/Mixtral-8x7B-v0.1", None),  # not in one number
+        ("ct6e-standard-1t", "1x1", "acme/distilled-70b-to-8b", None),
+        ("ct6e-standard-1t", "1x1", "acme/own-model", None),
+    ],
+)
+def test_a_model_of_the_hub_whose_name_says_that_it_is_large_is_remarked(
+    machine, topology, hub, said
+):
+    """Never refused: a name is no fact, and a model may be stored in fewer bits."""
+    stack = on_gke(
+        slices__1={"name": "chat", "machine_type": machine, "topology": topology},
+        workloads__2__model={"hub": hub},
+    )
+    assert faults(stack) == []
+    lines = [line for line in remarks(stack) if "billion" in line]
+    assert lines == [] if said is None else said in only(lines, "workloads[2].model.hub")
