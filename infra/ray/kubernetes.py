@@ -107,7 +107,7 @@ def check_success(key: str, status: dict[str, Any], urn: str) -> str:
 def kind_may_still_come(args: pulumi.ErrorHookArgs) -> bool:
     """Whether to try again: the API server does not know the kind yet."""
     newest = args.errors[0] if args.errors else ""
-    unknown = "no matches for kind" in newest or "does not exist" in newest
+    unknown = "no matches for kind" in newest
     return unknown and len(args.errors) < CRD_ATTEMPTS
 
 

@@ -4,6 +4,7 @@ Ray's own ports need no password, and whoever reaches one runs code with the wor
 nothing outside of the namespace does, save the operator and what collects metrics.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from infra.config import ServeSpec, StackConfig, Team, Workload
@@ -15,8 +16,11 @@ from infra.tpu.slice import TpuSlice
 Manifest = dict[str, Any]
 
 MEMBERS = "raytpu-members"
-OPERATOR = {"app.kubernetes.io/name": "kuberay-operator"}
-"""Its pods, in whichever namespace: GKE does not say in which its add-on runs."""
+OPERATOR = "kuberay-operator"
+OPERATOR_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component")
+"""Of its pods, in whichever namespace: GKE does not say in which its add-on runs."""
+SYSTEM_NAMESPACES = ("kube-system",)
+"""Google's own. What runs beside the control plane, as the add-on may, comes in by a pod there."""
 METRICS_NAMESPACES = ("gmp-system", "gke-gmp-system")
 """Of managed Prometheus on Standard and Autopilot."""
 
@@ -110,32 +114,32 @@ def _default_policy(config: StackConfig) -> Manifest:
     Pods reach buckets, the hub and the metadata server, and for metrics of their chips a port of
     their own node, which under Dataplane V2 no address range can name.
     """
-    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": OPERATOR}}
+    operator = [
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {label: OPERATOR}}}
+        for label in OPERATOR_LABELS
+    ]
+    peers = [*operator, _namespaces(SYSTEM_NAMESPACES)]
     dashboard = [{"protocol": "TCP", "port": port} for port in (8265, 8000, 52365)]
     return _policy(
         config,
         "raytpu-default",
         [
             {"from": [{"podSelector": {}}]},
-            {"from": [operator], "ports": dashboard},
+            {"from": peers, "ports": dashboard},
         ],
     )
 
 
 def _metrics_policy(config: StackConfig) -> Manifest:
-    collectors = {
-        "namespaceSelector": {
-            "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "In",
-                    "values": [*METRICS_NAMESPACES],
-                }
-            ]
-        }
-    }
     ports = [{"protocol": "TCP", "port": 8080}]
-    return _policy(config, "raytpu-metrics", [{"from": [collectors], "ports": ports}])
+    return _policy(
+        config, "raytpu-metrics", [{"from": [_namespaces(METRICS_NAMESPACES)], "ports": ports}]
+    )
+
+
+def _namespaces(names: Sequence[str]) -> Manifest:
+    named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [*names]}
+    return {"namespaceSelector": {"matchExpressions": [named]}}
 
 
 def _policy(config: StackConfig, name: str, ingress: list[Manifest]) -> Manifest:

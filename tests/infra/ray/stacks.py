@@ -25,6 +25,7 @@ def gke(
     slices: list[dict[str, Any]], workloads: list[dict[str, Any]], **changes: Any
 ) -> StackConfig:
     """A stack on GKE with these slices and workloads; `cluster` adds to its cluster."""
+    secret_keys = ["raytpu:workloads", *changes.pop("secret_keys", [])]
     cluster = {
         "mode": "gke",
         "project": "acme-ml",
@@ -42,7 +43,7 @@ def gke(
         "workloads": workloads,
         **changes,
     }
-    return load(pulumi(stack), stack="dev", secret_keys=["raytpu:workloads"])
+    return load(pulumi(stack), stack="dev", secret_keys=secret_keys)
 
 
 def made(config: StackConfig) -> dict[str, KubernetesObject]:

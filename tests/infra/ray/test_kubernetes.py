@@ -133,6 +133,7 @@ def test_a_kind_that_is_not_there_yet_is_tried_again_for_about_an_hour():
 
 def test_any_other_error_is_told_at_once():
     assert not kind_may_still_come(error('admission webhook "x" denied the request'))
+    assert not kind_may_still_come(error("the namespace does not exist"))
     assert not kind_may_still_come(error())
 
 

@@ -288,3 +288,14 @@ def test_images_are_those_of_the_engine():
         for one in config.workloads
     ]
     assert images == ["registry.example/ray:1", "registry.example/vllm:1"]
+
+
+@pytest.mark.parametrize("stack", FILES)
+def test_a_pinned_image_is_pulled_once(stack):
+    for one in made(shipped(stack)).values():
+        if one.manifest["apiVersion"] == "ray.io/v1":
+            cluster = cluster_of(one.manifest)
+            for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
+                container = container_of(group["template"])
+                assert container["imagePullPolicy"] == "IfNotPresent"
+                assert not container["image"].endswith(":latest")

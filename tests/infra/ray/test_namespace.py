@@ -62,12 +62,15 @@ def test_only_the_namespace_the_operator_and_the_metrics_reach_a_pod():
     assert (default["podSelector"], default["policyTypes"]) == ({}, ["Ingress"])
     within, operator = default["ingress"]
     assert within == {"from": [{"podSelector": {}}]}
-    (peer,) = operator["from"]
-    # One peer: a pod of that label in any namespace. Two would open the port to every namespace.
-    assert peer == {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
-    }
+    by_name, by_component, system = operator["from"]
+    # Namespace and label in one peer: apart they would open the ports to every namespace.
+    for peer, label in ((by_name, "name"), (by_component, "component")):
+        assert peer == {
+            "namespaceSelector": {},
+            "podSelector": {"matchLabels": {f"app.kubernetes.io/{label}": "kuberay-operator"}},
+        }
+    (named,) = system["namespaceSelector"]["matchExpressions"]
+    assert (named["operator"], named["values"]) == ("In", ["kube-system"])
     assert [port["port"] for port in operator["ports"]] == [8265, 8000, 52365]
     metrics = object_of(config, "NetworkPolicy/raytpu-metrics")["spec"]["ingress"]
     assert [port["port"] for rule in metrics for port in rule["ports"]] == [8080]

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from infra.config import load
 from infra.config.stackfile import read
 from tests.infra.config.stack import pulumi
-from tests.infra.ray.stacks import FILES, SERVE, cluster_of, gke, made
+from tests.infra.ray.stacks import FILES, SERVE, TRAIN, cluster_of, gke, made
 
 SECRETS_PATH = "/secrets"
 CHAT = {"name": "chat", "machine_type": "ct6e-standard-8t", "topology": "2x4"}
@@ -95,6 +95,17 @@ def test_the_password_of_redis_is_a_kubernetes_secret_and_no_file():
     assert secret["stringData"] == {"redis-password": SecretStr("password-in-clear")}
     assert "in-clear" not in text(config)
     assert "SecretProviderClass/chat" not in made(config)
+
+
+def test_a_model_that_was_trained_here_needs_no_token_of_the_hub():
+    changes = {"hugging_face_token": "token-in-clear"}
+    train = {"name": "train", "machine_type": "ct6e-standard-4t", "topology": "4x4"}
+    mesh = {"data": 2, "tensor": 4}
+    trained = {**SERVE, "model": "pretrain", "engine": "jax", "mesh": mesh}
+    stack = gke(
+        [train, CHAT], [TRAIN, trained], secret_keys=["raytpu:hugging_face_token"], **changes
+    )
+    assert "/secrets" not in text(stack)
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
