@@ -24,9 +24,10 @@ class Registered:
     inputs: dict[str, Any]
     """As sent to the engine: keys in camelCase, secrets marked."""
     ignored: tuple[str, ...]
+    replacing: tuple[str, ...]
     deleted_before_replaced: bool
-    after: frozenset[str]
-    """Names of what had been made when its turn came."""
+    needs: frozenset[str]
+    """Names of what it, or a component that it is part of, depends on, directly or not."""
 
     @property
     def is_component(self) -> bool:
@@ -70,18 +71,26 @@ class _Monitor(MockMonitor):
         self.registered: list[Registered] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - of the protocol
-        after = frozenset(one.name for one in self.registered)
         response = super().RegisterResource(request)
-        if request.type != "pulumi:pulumi:Stack":
-            self.registered.append(
-                Registered(
-                    type=request.type,
-                    name=request.name,
-                    parent=request.parent.rpartition("::")[2],
-                    inputs=MessageToDict(request.object),
-                    ignored=tuple(request.ignoreChanges),
-                    deleted_before_replaced=request.deleteBeforeReplace,
-                    after=after,
-                )
+        if request.type == "pulumi:pulumi:Stack":
+            return response
+        parent, *direct = (_name(urn) for urn in (request.parent, *request.dependencies))
+        made = {one.name: one for one in self.registered}
+        before = [made[name].needs for name in (parent, *direct) if name in made]
+        self.registered.append(
+            Registered(
+                type=request.type,
+                name=request.name,
+                parent=parent,
+                inputs=MessageToDict(request.object),
+                ignored=tuple(request.ignoreChanges),
+                replacing=tuple(request.replaceOnChanges),
+                deleted_before_replaced=request.deleteBeforeReplace,
+                needs=frozenset(direct).union(*before),
             )
+        )
         return response
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
