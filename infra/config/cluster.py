@@ -96,7 +96,7 @@ Location = Annotated[
 MachineType = Annotated[
     str,
     matching(
-        r"[a-z]\d[a-z]?-[a-z]+-\d+",
+        r"(?![ag]\d)[a-z]\d[a-z]?-[a-z]+-\d+",
         "is no machine type without accelerators",
         "write one such as n2-standard-8",
     ),

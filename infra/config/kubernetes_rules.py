@@ -19,6 +19,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
     rules = (
         _missing,
         _fallbacks_alike_to_ray,
+        _unused_fallbacks,
         _slices_used_twice,
         _unreachable_folders,
         _hub_without_vllm,
@@ -89,6 +90,20 @@ def _fallbacks_alike_to_ray(entries: Entries) -> Iterator[Problem]:
                     "slices by that name alone",
                     "use another number of chips",
                 )
+
+
+def _unused_fallbacks(entries: Entries) -> Iterator[Problem]:
+    """What runs under Ray Train or Serve was written for one shape: its mesh and its workers."""
+    for where, workload in {**entries.trained, **entries.served}.items():
+        tpu = entries.slice_of(workload)
+        if tpu and tpu.fallback:
+            yield entries.scope.problem(
+                f"{where}.slice",
+                workload.slice,
+                f"has a fallback, and a workload of kind {workload.kind} asks for "
+                f"{tpu.topology} on {tpu.machine.name} alone",
+                "leave fallback out, or use kind cluster, where code chooses among the shapes",
+            )
 
 
 def _slices_used_twice(entries: Entries) -> Iterator[Problem]:

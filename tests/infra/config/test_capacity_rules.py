@@ -21,9 +21,13 @@ V4 = {"machine_type": "ct4p-hightpu-4t", "topology": "2x2x4"}
 TPU7X = {"machine_type": "tpu7x-standard-4t", "topology": "2x2x4"}
 
 
+BY_HAND = {"name": "by-hand", "kind": "cluster", "slice": "train"}
+
+
 def train(**more):
-    """The slice `train` with other keys."""
-    return {f"slices__0__{key}": value for key, value in more.items()}
+    """The slice `train` with other keys; with other shapes, for a cluster to work on by hand."""
+    changes = {f"slices__0__{key}": value for key, value in more.items()}
+    return {**changes, "workloads": [BY_HAND]} if "fallback" in more else changes
 
 
 @pytest.mark.parametrize("rung", [FLEX, SPOT, QUEUED, ON_DEMAND, RESERVED])

@@ -132,6 +132,7 @@ def test_a_cluster_without_zones_is_refused_once():
         ({"min_nodes": 0}, "min_nodes", "0 is too small"),
         ({"machine_type": "ct6e-standard-4t"}, "machine_type", "without accelerators"),
         ({"machine_type": "a2-highgpu-1g"}, "machine_type", "without accelerators"),
+        ({"machine_type": "g2-standard-8"}, "machine_type", "without accelerators"),
     ],
 )
 def test_a_pool_without_tpu_holds_heads_and_data_jobs(pool, key, what):

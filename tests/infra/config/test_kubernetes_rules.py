@@ -178,9 +178,23 @@ def test_shapes_of_one_slice_are_not_alike_to_ray(first, second):
     assert "to Ray, which reserves slices by that name alone" in line
 
 
+V5E = {"machine_type": "ct5lp-hightpu-4t", "topology": "4x4"}
+
+
+@pytest.mark.parametrize(("index", "kind"), [(0, "train"), (1, "serve")])
+def test_only_code_of_the_users_own_chooses_among_shapes(index, kind):
+    stack = on_gke(**{f"slices__{index}__fallback": [V5E]})
+    line = only(faults(stack), f"workloads[{index + 1}].slice")
+    assert f"has a fallback, and a workload of kind {kind} asks for" in line
+    by_hand = {**BY_HAND, "slice": stack["slices"][index]["name"]}
+    stack["workloads"] = [one for one in stack["workloads"] if one["kind"] == "data"] + [by_hand]
+    assert faults(stack) == []
+
+
 def test_a_shape_is_not_its_own_fallback():
     shape = {"machine_type": "ct6e-standard-4t", "topology": "4x4"}
-    line = only(faults(on_gke(slices__0__fallback=[shape])), "slices[0].fallback[0]")
+    stack = on_gke(slices__0__fallback=[shape], workloads=[BY_HAND])
+    line = only(faults(stack), "slices[0].fallback[0]")
     assert "is also the shape of raytpu:slices[0]" in line
 
 

@@ -1,15 +1,11 @@
 """A model that cannot fit its chips is refused before they are paid for."""
 
-import jax
 import pytest
-from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.config.memory_rules import parameters
 from tests.infra.config.stack import changed, faults, on_gke, only, remarks
-from workloads.model.config import ModelConfig
-from workloads.model.qwen3 import Qwen3
 from workloads.settings import ModelSettings
 
 # As Llama 3 70B, whose 70.6 billion count its embedding twice.
@@ -37,6 +33,12 @@ LARGE = {
     st.integers(300, 1000),
 )
 def test_parameters_are_as_many_as_the_model_has(model, vocab_size):
+    import jax  # here, and the next: they take seconds, and one test needs them
+    from flax import nnx
+
+    from workloads.model.config import ModelConfig
+    from workloads.model.qwen3 import Qwen3
+
     config = ModelConfig.of(model, vocab_size=vocab_size, max_position_embeddings=64)
     made = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0)))
     arrays = jax.tree.leaves(nnx.state(made, nnx.Param))

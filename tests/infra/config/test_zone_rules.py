@@ -35,7 +35,7 @@ def test_a_zone_of_another_shape_is_judged_too():
         "topology": "4x4",
         "capacity": in_zone("us-west4-a"),
     }
-    lines = faults(on_gke(slices__0__fallback=[other]))
+    lines = faults(on_gke(slices__0__fallback=[other], workloads=[]))
     only(lines, "slices[0].fallback[0].capacity[0].spot.zone")
 
 
