@@ -4,28 +4,20 @@ Named in Serve's declarative config as `workloads.serve.app:build`. Everything t
 with the arguments or the model's files is found here, before a chip is taken.
 """
 
-import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self, cast
 
 from fastapi import FastAPI
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import field_validator, model_validator
 from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from workloads.contract import SliceContract
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.serve.api import Served, make_api
+from workloads.serve.args import ServeArgs, read
 from workloads.serve.completion import Delta, Sampling
 from workloads.serve.errors import Overloaded
 from workloads.serve.text import Text, write
@@ -35,24 +27,9 @@ WAITING_PER_ROW = 8  # requests that may wait for each row of a batch
 SPARE_CALLS = 32  # calls that take no row: health checks, and requests about to be refused
 
 
-class AppArgs(BaseModel):
-    """`args` of the application."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    slice: SliceContract
-    settings: ServeSettings
+class AppArgs(ServeArgs):
     model: Path
     """Folder in Hugging Face's layout, seen by every node."""
-    model_name: str = Field(min_length=1)
-    replicas: int = Field(ge=1, default=1)
-    """Copies of the model; each takes one of the declared slices."""
-    api_key_file: Path | None = None
-
-    @field_validator("slice", mode="before")
-    @classmethod
-    def _contract(cls, raw: Any) -> Any:
-        return SliceContract.from_json(json.dumps(raw)) if isinstance(raw, Mapping) else raw
 
     @field_validator("model", mode="before")
     @classmethod
@@ -63,34 +40,20 @@ class AppArgs(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_slice(self) -> Self:
-        tpu, mesh = self.slice, self.mesh
-        faults = []
-        if tpu.multi_host:
+        faults = self.faults_of_shape()
+        if self.slice.multi_host:
             faults.append(
-                f"slice {tpu.name} has {tpu.hosts} hosts, but the jax engine serves from one;"
-                " declare a topology of one host"
+                f"slice {self.slice.name} has {self.slice.hosts} hosts, but the jax engine serves "
+                "from one; declare a topology of one host"
             )
-        if mesh.devices != tpu.chips_per_slice:
-            faults.append(
-                f"mesh data {mesh.data} x tensor {mesh.tensor} uses {mesh.devices} chips, but slice"
-                f" {tpu.name} has {tpu.chips_per_slice}"
-            )
-        if self.replicas > tpu.slices:
-            faults.append(
-                f"{self.replicas} replicas need a slice each, but {tpu.name} declares {tpu.slices}"
-            )
-        if self.settings.max_batch % mesh.data:
+        if self.settings.max_batch % self.mesh.data:
             faults.append(
                 f"max_batch {self.settings.max_batch} is not a multiple of mesh axis data"
-                f" {mesh.data}"
+                f" {self.mesh.data}"
             )
         if faults:
             raise ValueError("; ".join(faults))
         return self
-
-    @property
-    def mesh(self) -> MeshSettings:
-        return self.settings.mesh_on(self.slice.chips_per_slice)
 
     @property
     def queue_limit(self) -> int:
@@ -186,23 +149,9 @@ def build(args: dict[str, Any]) -> serve.Application:
     Raises ValueError with all faults in one line: Serve's status ends with it.
     """
     try:
-        return application(read_args(args))
+        return application(read(AppArgs, args))
     except ModelError as error:
         raise ValueError("; ".join(str(error).splitlines())) from None
-
-
-def read_args(raw: Mapping[str, Any]) -> AppArgs:
-    """Raises ModelError that lists every fault."""
-    try:
-        return AppArgs.model_validate(raw)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-    places = [".".join(map(str, fault["loc"])) for fault in faults]
-    told = [fault["msg"].removeprefix("Value error, ") for fault in faults]
-    raise ModelError(
-        "serve",
-        [f"{place}: {what}" if place else what for place, what in zip(places, told, strict=True)],
-    )
 
 
 def application(args: AppArgs) -> serve.Application:

@@ -17,7 +17,8 @@ from ray import cloudpickle, serve
 from ray.cluster_utils import Cluster
 from tokenizers import Tokenizer
 
-from workloads.serve.app import Ingress, read_args
+from workloads.serve.app import AppArgs, Ingress
+from workloads.serve.args import read
 from workloads.serve.completion import Delta
 
 pytestmark = pytest.mark.cluster
@@ -252,7 +253,7 @@ def test_clients_that_leave_end_their_requests_in_the_engine(cluster, client, ap
     ray.init(address=cluster[0].address, namespace="serve")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not import tests
     try:
-        args = read_args(arguments(tiny_folder))
+        args = read(AppArgs, arguments(tiny_folder))
         endless = serve.deployment(ray_actor_options={"num_cpus": 0.1})(EndlessEngine)
         ingress = serve.deployment(ray_actor_options={"num_cpus": 0.1})(serve.ingress()(Ingress))
         serve.run(ingress.bind(endless.bind(), args), name="endless", route_prefix="/endless")
