@@ -10,6 +10,7 @@ from infra.config.cluster import (
     Cluster,
     ExistingCluster,
     GkeCluster,
+    LocalCluster,
 )
 from infra.config.models import (
     ClusterSpec,
@@ -88,6 +89,12 @@ class Entries:
                 return self.cluster.zones
             case _:
                 return ()
+
+    def beside(self, tpu: TpuSlice) -> list[TpuSlice]:
+        """Other slices in the same Ray cluster. On Kubernetes each workload has its own."""
+        if not isinstance(self.cluster, LocalCluster):
+            return []
+        return [other for other in self.slices.values() if other.name != tpu.name]
 
     def names(self, key: str, kind: str | None = None) -> Iterator[tuple[str, str]]:
         """Places and declared names of slices, or of workloads of one kind or all."""

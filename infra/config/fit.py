@@ -71,10 +71,8 @@ def _trainable(
     elif tpu.multi_host and not tpu.reserved_whole:
         others = [
             other.name
-            for other in entries.slices.values()
-            if other.name != tpu.name
-            and other.generation == tpu.generation
-            and other.chips_per_host >= tpu.chips_per_host
+            for other in entries.beside(tpu)
+            if other.generation == tpu.generation and other.chips_per_host >= tpu.chips_per_host
         ]
         if tpu.count > 1 or others:
             rival = f"slice {others[0]!r}" if others else "its other copy"

@@ -236,6 +236,12 @@ def test_a_rung_names_one_kind_of_capacity_and_its_terms(rung, where, what):
     assert what in only(faults(on_gke(**train(capacity=[rung]))), f"slices[0].{where}")
 
 
+@pytest.mark.parametrize("run", ["10m", "7d", "600s"])
+def test_a_run_of_flex_start_lasts_from_ten_minutes_to_seven_days(run):
+    stack = on_gke(**train(capacity=[{"flex_start": {"max_run_duration": run}}]))
+    assert faults(stack) == []
+
+
 def test_an_empty_ladder_is_refused():
     assert "a list is empty; write one or more" in only(
         faults(on_gke(**train(capacity=[]))), "slices[0].capacity"

@@ -163,6 +163,14 @@ def test_slices_of_different_workloads_may_be_alike_to_ray():
     assert faults(stack) == []
 
 
+def test_2x4_of_two_vms_trains_beside_others_since_its_ray_cluster_has_no_others():
+    two_vms = {"name": "train", "machine_type": "ct6e-standard-4t", "topology": "2x4"}
+    stack = on_gke(slices__0=two_vms, workloads__1__mesh={"data": 8})
+    assert faults(stack) == []
+    stack = on_gke(slices__0={**two_vms, "count": 2}, workloads__1__mesh={"data": 16})
+    assert "those of its other copy" in only(faults(stack), "workloads[1].slice")
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
