@@ -26,11 +26,6 @@ class Done:
         summary = self.output.rpartition("Resources:")[2]
         return {what: int(count) for count, what in re.findall(r"(\d+) (?:to )?(\w+)", summary)}
 
-    def rows(self, sign: str) -> set[str]:
-        """Names of resources that the engine lists with this sign, such as `+` or `+-`."""
-        found = re.findall(rf"^ *{re.escape(sign)} +\S+ (\S+) ", self.output, re.MULTILINE)
-        return set(found)
-
 
 class CloudStack:
     """The project's program in a folder of its own, with its own stack file, state and home."""

@@ -8,10 +8,10 @@ prod = pytest.mark.parametrize("journey", ["prod"], indirect=True)
 
 
 def google(done):
-    """Resources of Google's, by what the preview would do with them."""
+    """Resources of Google's, by the engine's sign for what would be done with them."""
     assert done.code == 0, done.output
-    rows = re.findall(r"^ (\S+) +gcp:\S+ (\S+) (\w+)", done.output, re.MULTILINE)
-    return {name: sign for sign, name, _ in rows}
+    rows = re.findall(r"^ (\+|~|-|\+-) +gcp:\S+ (\S+) ", done.output, re.MULTILINE)
+    return {name: sign for sign, name in rows}
 
 
 @prod

@@ -18,7 +18,7 @@ from tests.standin import wire
 from tests.standin.api import Api, Args, Made, RefusedError, UnhealthyError
 from tests.standin.gcp import NODE_POOL, GoogleCloud
 from tests.standin.node_pool import is_tpu
-from tests.standin.wire import at, spelled
+from tests.standin.wire import UNKNOWN, at, spelled
 
 WAIT_FOR = "pulumi.com/waitFor"
 RAY = "ray.io/v1"
@@ -71,8 +71,8 @@ class Kubernetes(Api):
         """Kinds of which objects stay in their first stage."""
 
     def identify(self, made: Made) -> str:
-        metadata = made.args["metadata"]
-        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        names = (at(made.args, "metadata.namespace"), at(made.args, "metadata.name"))
+        name = "/".join(filter(None, names))
         return f"{made.args['apiVersion']}/{made.args['kind']}/{name}"
 
     def replaces(self, _type: str, path: wire.Path, /) -> bool:
@@ -80,6 +80,8 @@ class Kubernetes(Api):
 
     def faults(self, made: Made) -> Iterator[str]:
         kind, metadata = made.args["kind"], made.args["metadata"]
+        if metadata == UNKNOWN:
+            return
         if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", metadata["name"]):
             yield f'{kind} "{metadata["name"]}" is invalid: metadata.name'
         if kind in CLUSTER_SCOPED and metadata.get("namespace"):
