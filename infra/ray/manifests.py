@@ -77,15 +77,13 @@ def ray_service(config: StackConfig, workload: ServeSpec) -> Manifest:
 
 
 def cluster_spec(config: StackConfig, workload: Workload) -> Manifest:
-    """The Ray cluster of one workload."""
-    groups = worker_groups(config, workload)
-    autoscaled = is_autoscaled(config, workload)
+    """The Ray cluster of one workload. Of what is worked on by hand, Ray itself decides the size."""
     spec: Manifest = {
         "rayVersion": version("ray"),
-        "headGroupSpec": head_group(config, workload, autoscaled=autoscaled),
-        "workerGroupSpecs": groups,
+        "headGroupSpec": head_group(config, workload),
+        "workerGroupSpecs": worker_groups(config, workload),
     }
-    if autoscaled:
+    if isinstance(workload, ClusterSpec):
         spec["enableInTreeAutoscaling"] = True
         spec["autoscalerOptions"] = _autoscaler(workload)
     if isinstance(workload, ServeSpec) and workload.redis:
@@ -93,13 +91,13 @@ def cluster_spec(config: StackConfig, workload: Workload) -> Manifest:
     return spec
 
 
-def head_group(config: StackConfig, workload: Workload, *, autoscaled: bool) -> Manifest:
+def head_group(config: StackConfig, workload: Workload) -> Manifest:
     """Its service is of the cluster's own addresses only: who reaches the dashboard runs code."""
     return {
         "serviceType": "ClusterIP",
         # Zero CPUs keep tasks and actors off the head, which has no chip.
         "rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"},  # noqa: S104 - in its pod
-        "template": pods.head_pod(config, workload, autoscaled=autoscaled),
+        "template": pods.head_pod(config, workload, autoscaled=isinstance(workload, ClusterSpec)),
     }
 
 
@@ -119,24 +117,13 @@ def worker_group(config: StackConfig, workload: Workload, tpu: TpuSlice) -> Mani
     return {
         "groupName": tpu.name,
         "replicas": wanted,
-        "minReplicas": 0 if is_autoscaled(config, workload) else wanted,
+        "minReplicas": 0 if isinstance(workload, ClusterSpec) else wanted,
         "maxReplicas": tpu.count,
         "numOfHosts": tpu.hosts,
         "rayStartParams": {},
         "labels": ray_labels(config, tpu, class_name(config, declared)),
         "template": pods.tpu_pod(config, workload, tpu, movable=migrates(config, declared)),
     }
-
-
-def is_autoscaled(config: StackConfig, workload: Workload) -> bool:
-    """Whether Ray decides how many slices of which shape run."""
-    match workload:
-        case DataSpec():
-            return False
-        case ClusterSpec():
-            return True
-        case _:
-            return bool(config.slice(workload.slice).fallback)
 
 
 def kuberay(config: StackConfig) -> tuple[int, ...]:
@@ -163,8 +150,7 @@ def _ending(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
     if isinstance(workload, DataSpec):
         keep = _seconds(workload.keep_for)
         return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": keep}
-    autoscaled = is_autoscaled(config, workload)
-    if kuberay(config) < (1, 6) or autoscaled:  # 1.6 cannot take workers from its autoscaler
+    if kuberay(config) < (1, 6):
         return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}
     ends = [{"jobDeploymentStatus": "Failed"}, {"jobStatus": "SUCCEEDED"}]
     steps = {"DeleteWorkers": 0, "DeleteCluster": _seconds(workload.keep_for)}
@@ -176,18 +162,14 @@ def _ending(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
     return {"deletionStrategy": {"deletionRules": rules}}
 
 
-def _autoscaler(workload: Workload) -> Manifest:
+def _autoscaler(workload: ClusterSpec) -> Manifest:
     """Version 2 alone scales slices of several hosts by whole slices."""
-    options: Manifest = {
+    resources = {"cpu": "500m", "memory": "512Mi"}
+    return {
         "version": "v2",
-        "resources": {
-            "requests": {"cpu": "500m", "memory": "512Mi"},
-            "limits": {"cpu": "500m", "memory": "512Mi"},
-        },
+        "idleTimeoutSeconds": _seconds(workload.idle_timeout),
+        "resources": {"requests": resources, "limits": dict(resources)},
     }
-    if isinstance(workload, ClusterSpec):
-        options["idleTimeoutSeconds"] = _seconds(workload.idle_timeout)
-    return options
 
 
 def _fault_tolerance(workload: ServeSpec) -> Manifest:
