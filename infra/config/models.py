@@ -159,8 +159,6 @@ class JobTerms(Settings):
     """For the whole job, the wait for its slice included; then it is stopped."""
     start_deadline: Duration = timedelta(hours=1)
     """Until the job runs. Flex-start and queued capacity may need longer."""
-    keep_for: Duration = timedelta(hours=1)
-    """How long the record of its Ray cluster outlives the job. The slice is freed at once."""
     retries: Annotated[int, Field(ge=0)] = 0
     """Each on a new Ray cluster, for a driver that dies. For lost hosts, see max_failures."""
 
@@ -179,6 +177,8 @@ class DataSpec(DataSettings, JobTerms):
     kind: Literal["data"]
     workers: PositiveInt = 1
     """Pods without TPU, on Kubernetes."""
+    keep_for: Duration = timedelta(hours=1)
+    """How long they stay to be looked at after the job's end. A training run's slices never do."""
 
     def settings(self) -> DataSettings:
         return DataSettings(**self.model_dump(include=set(DataSettings.model_fields)))

@@ -42,7 +42,7 @@ def ray_cluster(config: StackConfig, workload: ClusterSpec) -> Manifest:
 
 
 def ray_job(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
-    """Ends for good: by itself, or at its deadline. Either way it gives its slices back at once."""
+    """Ends for good: by itself, or at its deadline."""
     spec: Manifest = {
         "entrypoint": entrypoint(config, workload),
         # A submitter of its own: one inside the head can end early and keep the job from ever
@@ -50,7 +50,7 @@ def ray_job(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
         "submissionMode": "K8sJobMode",
         "backoffLimit": workload.retries,
         "activeDeadlineSeconds": _seconds(workload.deadline),
-        **_ending(config, workload),
+        **_ending(workload),
         "rayClusterSpec": cluster_spec(config, workload),
     }
     if kuberay(config) >= (1, 6):
@@ -77,7 +77,7 @@ def ray_service(config: StackConfig, workload: ServeSpec) -> Manifest:
 
 
 def cluster_spec(config: StackConfig, workload: Workload) -> Manifest:
-    """The Ray cluster of one workload. Of what is worked on by hand, Ray itself decides the size."""
+    """The Ray cluster of one workload. Ray itself scales what is worked on by hand."""
     spec: Manifest = {
         "rayVersion": version("ray"),
         "headGroupSpec": head_group(config, workload),
@@ -145,21 +145,14 @@ def _data_group(config: StackConfig, workload: DataSpec) -> Manifest:
     }
 
 
-def _ending(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
-    """A slice goes when its job ends. The head stays to be looked at, where that can be said."""
-    if isinstance(workload, DataSpec):
-        keep = _seconds(workload.keep_for)
-        return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": keep}
-    if kuberay(config) < (1, 6):
-        return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}
-    ends = [{"jobDeploymentStatus": "Failed"}, {"jobStatus": "SUCCEEDED"}]
-    steps = {"DeleteWorkers": 0, "DeleteCluster": _seconds(workload.keep_for)}
-    rules = [
-        {"policy": policy, "condition": {**end, "ttlSeconds": delay}}
-        for end in ends
-        for policy, delay in steps.items()
-    ]
-    return {"deletionStrategy": {"deletionRules": rules}}
+def _ending(workload: DataSpec | TrainSpec) -> Manifest:
+    """A training run's slices go at once, however it ends.
+
+    Rules of KubeRay 1.6 could keep the head, but know no job that was stopped: its slices would
+    stay for ever.
+    """
+    keep_s = _seconds(workload.keep_for) if isinstance(workload, DataSpec) else 0
+    return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": keep_s}
 
 
 def _autoscaler(workload: ClusterSpec) -> Manifest:
