@@ -96,7 +96,8 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
             yield cache, WRITE
         case ServeSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
-            yield cache, WRITE
+            if workload.engine == "jax":  # vLLM's is on the node
+                yield cache, WRITE
         case ClusterSpec():  # what is done there by hand is what the other kinds do
             yield from ((bucket, WRITE) for bucket in (data, checkpoints, cache))
         case _:

@@ -12,7 +12,7 @@ from infra.config import ExistingCluster, ServeSpec, StackConfig, Workload
 from infra.gke.compute_class import CLASS_LABEL, class_name
 from infra.gke.names import SLICE_LABEL
 from infra.ray import secrets
-from infra.ray.places import Mount, model_mount
+from infra.ray.places import Mount, model_mount, storage
 from infra.tpu.capacity import Kind
 from infra.tpu.catalog import CHIP_RESOURCE
 from infra.tpu.node import allocatable
@@ -89,7 +89,7 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
             "ephemeral-storage": f"{DISK_GIB}Gi",
             **tpu.chip_request,
         },
-        env=_tpu_environment(workload),
+        env=_tpu_environment(config, workload),
         ports={"mxla": 8081},
     )
     pod = _pod(config, workload, container)
@@ -121,18 +121,23 @@ def tolerations(tpu: TpuSlice) -> list[Manifest]:
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
 
 
-def _tpu_environment(workload: Workload) -> dict[str, Any]:
-    """As in Google's samples; the caches are the node's own.
+def _tpu_environment(config: StackConfig, workload: Workload) -> dict[str, Any]:
+    """As in Google's samples, and where compiled programs are kept.
 
-    A cache in a bucket is not read by all engines, and one that hosts share is written by several
-    at once.
+    JAX keeps them in the bucket: the first process writes, all read, and hosts that take the place
+    of lost ones need not compile anew. vLLM's image promises no reader of buckets, so there they
+    are the node's own.
     """
-    engine = workload.engine if isinstance(workload, ServeSpec) else "jax"
-    cache = {"VLLM_XLA_CACHE_PATH": f"{CACHE_PATH}/vllm"} if engine == "vllm" else {}
+    if isinstance(workload, ServeSpec) and workload.engine == "vllm":
+        cache = {
+            "VLLM_XLA_CACHE_PATH": f"{CACHE_PATH}/vllm",
+            "JAX_COMPILATION_CACHE_DIR": f"{CACHE_PATH}/jax",
+        }
+    else:
+        cache = {"JAX_COMPILATION_CACHE_DIR": f"{storage(config, 'cache')}/jax"}
     return {
         "JAX_PLATFORMS": "tpu,cpu",
         "ENABLE_PJRT_COMPATIBILITY": "true",
-        "JAX_COMPILATION_CACHE_DIR": f"{CACHE_PATH}/jax",
         **cache,
         # For metrics of the chips: a service of the node.
         "NODE_IP": {"fieldRef": {"fieldPath": "status.hostIP"}},

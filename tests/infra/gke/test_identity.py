@@ -90,8 +90,8 @@ def test_a_service_of_a_models_folder_reads_that_bucket():
     assert roles(config, "chat") == {"models": READ, CACHE: WRITE}
 
 
-def test_a_service_of_the_hub_reads_no_bucket():
-    assert roles(whole(HUB), "chat") == {CACHE: WRITE}
+def test_a_service_of_the_hub_needs_no_bucket():
+    assert roles(whole(HUB), "chat") == {}
 
 
 def test_work_by_hand_may_what_jobs_may():

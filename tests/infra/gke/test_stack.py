@@ -76,15 +76,21 @@ def test_no_two_resources_share_type_and_name():
     assert len({(one.type, one.name) for one in made}) == len(made)
 
 
-@pytest.mark.parametrize("name", ["dev", "staging", "prod"])
-def test_nothing_is_made_on_kubernetes_before_cluster_pools_and_roles(name: str):
+@pytest.mark.parametrize("name", ["dev", "staging", "prod", "autopilot"])
+def test_nothing_is_made_on_kubernetes_before_the_cluster_and_its_pools(name: str):
     made = made_of(name)
     first = {one.name for one in made if one.name == "gke-cluster" or one.type == NODE_POOL}
-    roles = {one.name for one in made if one.parent == "gke-identity"}
-    assert roles
     assert on_kubernetes(made)
     for one in on_kubernetes(made):
-        assert first | roles <= one.needs, one.name
+        assert first <= one.needs, one.name
+
+
+def test_nothing_runs_before_it_may_read_and_write():
+    made = made_of("prod")
+    roles = {one.name for one in made if one.parent == "gke-identity"}
+    assert roles
+    for one in on_kubernetes(made):
+        assert roles <= one.needs, one.name
 
 
 def test_what_is_made_on_google_waits_for_what_it_needs():
