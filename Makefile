@@ -19,13 +19,13 @@ environment: $(UV)
 .tools/uv/bin/uv:
 	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv==$(UV_VERSION)
 
-up: setup ## bring a stack up: train on a slice, serve what was trained (STACK=local)
-	tools/run python tools/pulumi/heal.py $(STACK) --forget-pending
+up: setup ## bring a local stack up: train on a slice, serve what was trained (STACK=local)
+	tools/run python tools/pulumi/heal.py $(STACK) --local --forget-pending
 	$(PULUMI) stack select --create --stack $(STACK)
 	$(PULUMI) up --stack $(STACK) --yes --skip-preview --refresh
 
 down: setup ## end all that `make up` started; data and models stay in .raytpu/STACK/storage
-	tools/run python tools/pulumi/heal.py $(STACK)
+	tools/run python tools/pulumi/heal.py $(STACK) --local
 	$(PULUMI) destroy --stack $(STACK) --yes --skip-preview
 
 check: environment ## lint and types

@@ -3,6 +3,8 @@
 import shlex
 import subprocess
 
+import pytest
+
 from tests.tools.project import REPOSITORY
 
 
@@ -24,3 +26,21 @@ def test_setting_up_again_keeps_the_environment() -> None:
         check=True,
     )
     assert "Would make no changes" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("target", ["up", "down"])
+def test_make_changes_no_stack_that_costs_money(target):
+    """Its commands ask nothing and show no preview."""
+    planned = subprocess.run(
+        ["make", "--dry-run", target, "STACK=prod"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    commands = [line for line in planned.stdout.splitlines() if "prod" in line]
+    first = subprocess.run(
+        shlex.split(commands[0]), cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 2
+    assert "use `tools/run pulumi up --stack prod`" in first.stderr

@@ -5,9 +5,10 @@ lock stays in the backend. Only what is certainly dead is touched: processes of 
 `pulumi` leads any more, and a lock whose holder was a process of this machine that is gone.
 
 The state also keeps what was in the making, and every later run warns of it. With --forget-pending
-that is dropped; only for stacks whose providers cope with their own leftovers, as `local` does.
+that is dropped; only for stacks whose providers cope with their own leftovers, as local ones do.
+With --local any other stack is refused: what costs money is not changed without a preview.
 
-    tools/run python tools/pulumi/heal.py STACK [--forget-pending]
+    tools/run python tools/pulumi/heal.py STACK [--local] [--forget-pending]
 """
 
 import argparse
@@ -108,15 +109,34 @@ def heal(root: Path, stack: str, *, forget_pending: bool) -> None:
         pulumi("refresh", *flags, *where)
 
 
+def is_local(root: Path, stack: str) -> bool:
+    """Whether the stack's file says that it runs on this machine. What it says else is not read."""
+    project = yaml.safe_load((root / "Pulumi.yaml").read_text())
+    name = stack.rpartition("/")[2]
+    file = root / project.get("stackConfigDir", ".") / f"Pulumi.{name}.yaml"
+    try:
+        cluster = yaml.safe_load(file.read_text())["config"]["raytpu:cluster"]
+        return cluster["mode"] == "local"
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return True  # the program says what is wrong with it, and changes nothing
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="heal.py", description="Clears up after a killed pulumi")
     parser.add_argument("stack")
+    parser.add_argument("--local", action="store_true")
     parser.add_argument("--forget-pending", action="store_true")
     options = parser.parse_args(argv)
     if ROOT_VARIABLE not in os.environ:
         parser.error("start it with tools/run")
+    root = Path(os.environ[ROOT_VARIABLE])
+    if options.local and not is_local(root, options.stack):
+        sys.stderr.write(
+            f"{options.stack} does not run on this machine: make would change it without asking; "
+            f"use `tools/run pulumi up --stack {options.stack}`, or destroy, and read the preview\n"
+        )
+        return 2
     try:
-        root = Path(os.environ[ROOT_VARIABLE])
         heal(root, options.stack, forget_pending=options.forget_pending)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"heal.py: {error}; its output says why\n")
