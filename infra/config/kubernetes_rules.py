@@ -23,6 +23,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _slices_used_twice,
         _unreachable_folders,
         _hub_without_vllm,
+        _unchecked_keys,
         _late_starts,
         _small_quota,
         _second_clusters,
@@ -142,6 +143,16 @@ def _hub_without_vllm(entries: Entries) -> Iterator[Problem]:
                 server.model.hub,
                 "cannot be loaded by engine jax, which takes what this stack trained",
                 "use engine vllm, the name of a train workload, or {path: gs://...}",
+            )
+
+
+def _unchecked_keys(entries: Entries) -> Iterator[Problem]:
+    for where, server in entries.served.items():
+        if server.api_key is not None and server.engine == "vllm":
+            yield Problem(
+                f"{where}.api_key",
+                "would be asked of no client: vLLM's endpoint under Ray Serve checks none",
+                "leave it out and put a gateway before the service, or use engine jax",
             )
 
 

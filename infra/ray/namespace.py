@@ -11,7 +11,6 @@ from infra.config import ServeSpec, StackConfig, Team, Workload
 from infra.gke.names import namespace
 from infra.ray.pods import WORKLOAD_LABEL
 from infra.tpu.catalog import CHIP_RESOURCE
-from infra.tpu.slice import TpuSlice
 
 Manifest = dict[str, Any]
 
@@ -101,11 +100,7 @@ def declared_chips(config: StackConfig) -> int:
     doubled = {
         w.slice for w in config.workloads if isinstance(w, ServeSpec) and w.upgrade == "new_cluster"
     }
-    return sum(_chips(tpu) * (2 if tpu.name in doubled else 1) for tpu in config.slices)
-
-
-def _chips(tpu: TpuSlice) -> int:
-    return sum(shape.chips * shape.count for shape in tpu.shapes)
+    return sum(tpu.most_chips * (2 if tpu.name in doubled else 1) for tpu in config.slices)
 
 
 def _default_policy(config: StackConfig) -> Manifest:

@@ -108,6 +108,12 @@ def test_an_engine_takes_the_whole_slice(topology, mesh, line):
     assert lines == [] if line is None else line in only(lines, "workloads[2].mesh")
 
 
+def test_a_key_that_the_engine_would_not_check_is_refused():
+    stack = on_gke(workloads__2__engine="vllm", workloads__2__api_key="k")
+    line = only(faults(stack, secret_keys=["raytpu:workloads"]), "workloads[2].api_key")
+    assert "would be asked of no client" in line
+
+
 def test_engine_jax_loads_what_the_stack_trained_and_not_the_hub():
     stack = on_gke(workloads__2={**JAX, "model": {"hub": "Qwen/Qwen3-4B"}})
     assert "cannot be loaded by engine jax" in only(faults(stack), "workloads[2].model.hub")

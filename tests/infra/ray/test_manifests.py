@@ -195,14 +195,27 @@ def test_serve_is_told_the_slice_and_the_engine():
     assert args["slice"]["chips_per_host"] == 8
 
 
-def test_the_args_of_a_trained_model_are_those_that_its_builder_reads():
+def test_the_args_of_every_served_model_are_those_that_its_builder_reads():
     from workloads.serve.app import AppArgs
+    from workloads.serve.vllm import VllmArgs
 
-    spec = object_of(shipped("existing"), "RayService/chat")["spec"]
-    (application,) = yaml.safe_load(spec["serveConfigV2"])["applications"]
-    assert application["import_path"] == "workloads.serve.app:build"
-    args = AppArgs.model_validate(application["args"])
-    assert (str(args.model), args.model_name, args.replicas) == ("/model", "chat", 1)
+    models = {"workloads.serve.app:build": AppArgs, "workloads.serve.vllm:build": VllmArgs}
+    served = {}
+    for stack in FILES:
+        if service := made(shipped(stack)).get("RayService/chat"):
+            (application,) = yaml.safe_load(service.manifest["spec"]["serveConfigV2"])[
+                "applications"
+            ]
+            args = models[application["import_path"]].model_validate(application["args"])
+            served[stack] = (str(args.model), args.replicas)
+    assert served == {
+        "autopilot": ("Qwen/Qwen3-4B", 1),
+        "dev": ("Qwen/Qwen3-4B", 1),
+        "existing": ("/model", 1),
+        "prod": ("Qwen/Qwen3-8B", 2),
+        "staging": ("Qwen/Qwen3-32B", 1),
+        "v5e": ("meta-llama/Meta-Llama-3-8B-Instruct", 1),
+    }
 
 
 def test_every_pod_of_a_service_sees_the_trained_model_with_the_annotation_that_mounts_it():

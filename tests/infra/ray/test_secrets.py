@@ -13,7 +13,8 @@ from tests.infra.ray.stacks import FILES, SERVE, TRAIN, cluster_of, gke, made
 
 SECRETS_PATH = "/secrets"
 CHAT = {"name": "chat", "machine_type": "ct6e-standard-8t", "topology": "2x4"}
-KEYED = {**SERVE, "api_key": "key-in-clear"}
+TRAINED = {**SERVE, "engine": "jax", "model": {"path": "gs://models/ours"}}
+KEYED = {**TRAINED, "api_key": "key-in-clear"}
 
 
 def of_others():
@@ -24,8 +25,8 @@ def of_others():
         "team": {"name": "research", "cost_center": "ml"},
         "images": {"ray": "registry.example/ray:1", "vllm": "registry.example/vllm:1"},
         "hugging_face_token": "token-in-clear",
-        "slices": [CHAT],
-        "workloads": [KEYED],
+        "slices": [CHAT, {**CHAT, "name": "hub"}],
+        "workloads": [KEYED, {**SERVE, "name": "hub", "slice": "hub"}],
     }
     keys = ["raytpu:workloads", "raytpu:hugging_face_token"]
     return load(pulumi(stack), stack="dev", secret_keys=keys)
@@ -76,15 +77,17 @@ def test_the_builder_is_told_where_the_key_lies_not_what_it_is():
 
 def test_in_a_cluster_of_others_files_come_from_a_kubernetes_secret():
     config = of_others()
-    secret = made(config)["Secret/chat"].manifest
-    assert secret["stringData"] == {
-        "hugging-face-token": SecretStr("token-in-clear"),
-        "api-key": SecretStr("key-in-clear"),
+    values = {
+        name: made(config)[f"Secret/{name}"].manifest["stringData"] for name in ("chat", "hub")
+    }
+    assert values == {
+        "chat": {"api-key": SecretStr("key-in-clear")},
+        "hub": {"hugging-face-token": SecretStr("token-in-clear")},
     }
     assert "in-clear" not in text(config)
     cluster = cluster_of(service(config))
     volumes = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
-    items = [{"key": name, "path": name} for name in ("hugging-face-token", "api-key")]
+    items = [{"key": "api-key", "path": "api-key"}]
     assert {"name": "secrets", "secret": {"secretName": "chat", "items": items}} in volumes
 
 
