@@ -1,5 +1,6 @@
 """What a GkeStack registers, seen by a monitor that stands in for the engine."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,11 +55,19 @@ def is_secret(value: Any) -> bool:
 
 
 class _Google(Mocks):
+    def __init__(self) -> None:
+        self.services: set[str] = set()
+
     def call(self, args: MockCallArgs) -> Any:
+        """As Google answers: only if the API is on."""
         assert args.token == "gcp:organizations/getProject:getProject"  # noqa: S105 - a function
+        assert "cloudresourcemanager.googleapis.com" in self.services
         return {"number": PROJECT_NUMBER, "projectId": args.args["projectId"]}
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        if args.typ == "gcp:projects/service:Service":
+            time.sleep(0.05)  # switching on an API takes longer than asking
+            self.services.add(args.inputs["service"])
         made = {"status": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}}
         if args.typ == "gcp:container/cluster:Cluster":
             made = {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": ENDPOINT}}}

@@ -3,6 +3,8 @@
 import functools
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +173,15 @@ def test_a_cluster_of_others_gets_kubernetes_objects_alone():
     made = made_of("existing")
     assert on_kubernetes(made)
     assert not [one for one in made if one.type.startswith("gcp:")]
+
+
+def test_a_cluster_of_others_is_reached_as_the_stack_says():
+    config = declared("existing")
+    chosen = {"kubeconfig": "~/lab.yaml", "context": "lab"}
+    config = replace(config, cluster=config.cluster.model_copy(update=chosen))
+    (provider,) = of_type(register(config), "pulumi:providers:kubernetes")
+    assert provider.inputs["kubeconfig"] == str(Path.home() / "lab.yaml")
+    assert provider.inputs["context"] == "lab"
 
 
 def test_autopilot_has_no_pools_of_ours():
