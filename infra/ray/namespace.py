@@ -18,6 +18,8 @@ MEMBERS = "raytpu-members"
 OPERATOR = "kuberay-operator"
 OPERATOR_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component")
 """Of its pods, in whichever namespace: GKE does not say in which its add-on runs."""
+OPERATOR_PORTS = (8265, 8000)
+"""Where it submits jobs and applications, and where it asks whether a head can serve."""
 SYSTEM_NAMESPACES = ("kube-system",)
 """Google's own. What runs beside the control plane, as the add-on may, comes in by a pod there."""
 METRICS_NAMESPACES = ("gmp-system", "gke-gmp-system")
@@ -114,13 +116,13 @@ def _default_policy(config: StackConfig) -> Manifest:
         for label in OPERATOR_LABELS
     ]
     peers = [*operator, _namespaces(SYSTEM_NAMESPACES)]
-    dashboard = [{"protocol": "TCP", "port": port} for port in (8265, 8000, 52365)]
+    ports = [{"protocol": "TCP", "port": port} for port in OPERATOR_PORTS]
     return _policy(
         config,
         "raytpu-default",
         [
             {"from": [{"podSelector": {}}]},
-            {"from": peers, "ports": dashboard},
+            {"from": peers, "ports": ports},
         ],
     )
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from infra.config import StackConfig, load
+from infra.config import DataSpec, StackConfig, Team, TrainSpec, load
 from infra.config.stackfile import read
 from infra.ray.objects import KubernetesObject, objects
 from tests.infra.config.stack import pulumi
@@ -44,6 +44,17 @@ def gke(
         **changes,
     }
     return load(pulumi(stack), stack="dev", secret_keys=secret_keys)
+
+
+def job(config: StackConfig, name: str) -> DataSpec | TrainSpec:
+    found = config.workload(name)
+    assert isinstance(found, DataSpec | TrainSpec)
+    return found
+
+
+def team(config: StackConfig) -> Team:
+    assert config.team is not None
+    return config.team
 
 
 def made(config: StackConfig) -> dict[str, KubernetesObject]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.ray.entrypoint import entrypoint, shell_json
-from tests.infra.ray.stacks import shipped
+from tests.infra.ray.stacks import job, shipped
 from workloads.contract import SliceContract
 from workloads.settings import DataSettings, TrainSettings
 
@@ -38,20 +38,20 @@ def arguments(words: list[str]) -> dict[str, str]:
 
 def test_a_training_job_is_told_slice_settings_corpus_and_output():
     config = shipped("prod")
-    words = received(entrypoint(config, config.workload("pretrain")))
+    words = received(entrypoint(config, job(config, "pretrain")))
     assert words[2] == "workloads.train.main"
     told = arguments(words)
     assert [*told] == ["--settings", "--output", "--slice", "--corpus"]
     assert SliceContract.from_json(told["--slice"]) == config.slice("train").contract()
     settings = TrainSettings.model_validate_json(told["--settings"])
-    assert settings == config.workload("pretrain").settings()
+    assert settings == job(config, "pretrain").settings()
     assert told["--corpus"] == "gs://acme-ml-prod-raytpu-prod-data/corpus"
     assert told["--output"].startswith("gs://acme-ml-prod-raytpu-prod-checkpoints/pretrain/")
 
 
 def test_a_data_job_is_told_settings_and_output():
     config = shipped("prod")
-    words = received(entrypoint(config, config.workload("corpus")))
+    words = received(entrypoint(config, job(config, "corpus")))
     assert words[2] == "workloads.data.main"
     told = arguments(words)
     settings = DataSettings.model_validate_json(told["--settings"])

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.tpu.catalog import MACHINES
@@ -28,6 +28,7 @@ def test_the_operator_takes_every_object(stack):
         assert kuberay.faults(manifest) == []
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(
     shape=st.sampled_from(LEGAL),
     count=st.integers(1, 50),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.infra.ray.stacks import FILES, SERVE, TRAIN, gke, made, shipped
+from tests.infra.ray.stacks import FILES, SERVE, TRAIN, gke, made, shipped, team
 
 CHAT = {"name": "chat", "machine_type": "ct6e-standard-8t", "topology": "2x4"}
 
@@ -18,7 +18,7 @@ def test_all_but_classes_lie_in_the_teams_namespace(stack):
     config = shipped(stack)
     for one in made(config).values():
         if one.manifest["kind"] not in {"Namespace", "ComputeClass"}:
-            assert one.manifest["metadata"]["namespace"] == config.team.name
+            assert one.manifest["metadata"]["namespace"] == team(config).name
 
 
 # Chips that each stack may hold at once, by hand: of all its slices, whatever their shape.
@@ -45,8 +45,8 @@ def test_the_quota_is_what_the_stack_declares_and_no_door_to_the_world(stack):
 
 
 def test_a_quota_of_the_teams_own_goes_before():
-    team = {"name": "research", "cost_center": "ml", "max_chips": 64}
-    hard = object_of(gke([CHAT], [SERVE], team=team), "ResourceQuota/raytpu")["spec"]["hard"]
+    own = {"name": "research", "cost_center": "ml", "max_chips": 64}
+    hard = object_of(gke([CHAT], [SERVE], team=own), "ResourceQuota/raytpu")["spec"]["hard"]
     assert hard["requests.google.com/tpu"] == "64"
 
 
@@ -71,7 +71,7 @@ def test_only_the_namespace_the_operator_and_the_metrics_reach_a_pod():
         }
     (named,) = system["namespaceSelector"]["matchExpressions"]
     assert (named["operator"], named["values"]) == ("In", ["kube-system"])
-    assert [port["port"] for port in operator["ports"]] == [8265, 8000, 52365]
+    assert [port["port"] for port in operator["ports"]] == [8265, 8000]
     metrics = object_of(config, "NetworkPolicy/raytpu-metrics")["spec"]["ingress"]
     assert [port["port"] for rule in metrics for port in rule["ports"]] == [8080]
 

@@ -4,7 +4,7 @@ import pytest
 
 from infra.ray.objects import objects
 from tests.infra.config.stack import SOUND, read
-from tests.infra.ray.stacks import FILES, TRAIN, gke, made, shipped
+from tests.infra.ray.stacks import FILES, TRAIN, gke, made, shipped, team
 
 V6E = {"name": "train", "machine_type": "ct6e-standard-4t", "topology": "4x4"}
 
@@ -30,7 +30,7 @@ def test_training_waits_for_its_corpus_and_all_for_quota_policy_and_account(stac
     assert "RayJob/corpus" in before(found, "RayJob/pretrain")
     for key in ("RayJob/corpus", "RayJob/pretrain", "RayService/chat"):
         account = f"ServiceAccount/{key.partition('/')[2]}"
-        guards = {"Namespace/" + shipped(stack).team.name, "ResourceQuota/raytpu"}
+        guards = {"Namespace/" + team(shipped(stack)).name, "ResourceQuota/raytpu"}
         assert guards | {"NetworkPolicy/raytpu-default", account} <= before(found, key)
 
 
