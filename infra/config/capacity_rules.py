@@ -136,11 +136,23 @@ def _queued_class(where: str, shape: TpuSlice, rung: Rung) -> Iterator[Problem]:
 def _shared_reservation(
     where: str, shape: TpuSlice, rung: Rung, entries: Entries
 ) -> Iterator[Problem]:
-    """GKE's autoscaler refuses a shared reservation together with a placement policy."""
+    """GKE's autoscaler refuses a shared reservation together with a placement policy.
+
+    Google's cluster-toolkit (1047080) has that GKE also refuses any part of one.
+    """
     owner = rung.terms.project if isinstance(rung.terms, Reservation) else None
     cluster = entries.cluster
     own = cluster.project if isinstance(cluster, GkeCluster | AutopilotCluster) else None
-    if owner and owner != own and shape.multi_host:
+    if not owner or owner == own:
+        return
+    if isinstance(rung.terms, Reservation) and rung.terms.block:
+        yield Problem(
+            f"{where}.reservation.block",
+            f"{rung.terms.block!r} is a part of another project's reservation, and GKE takes such "
+            "a reservation only as a whole",
+            "leave it out, or use a reservation of the cluster's own project",
+        )
+    if shape.multi_host:
         yield Problem(
             f"{where}.reservation.project",
             f"{owner!r} is another project, and GKE takes no shared reservation for a slice of "

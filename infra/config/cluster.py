@@ -67,6 +67,10 @@ def _checked_moment(text: str) -> str:
     return text
 
 
+OWN_LABELS = frozenset({"environment", "team", "cost_center", "managed_by", "slice"})
+"""What the stack labels its resources with, by its own entries."""
+
+
 def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
     for key, value in labels.items():
         if not (_LABEL.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
@@ -74,6 +78,8 @@ def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
                 "has a key or value that Google refuses as a label",
                 "use at most 63 of a-z, 0-9, '-' and '_', keys beginning with a letter",
             )
+    if taken := sorted(OWN_LABELS & labels.keys()):
+        raise fault(f"sets {' and '.join(taken)}, as the stack does itself", "use other keys")
     return labels
 
 
@@ -251,6 +257,14 @@ class AutopilotCluster(GoogleCluster):
     """GKE Autopilot: no node pools; every slice comes by a compute class."""
 
     mode: Literal["autopilot"]
+
+    @field_validator("location")
+    @classmethod
+    def _is_a_region(cls, location: str) -> str:
+        region = "-".join(location.split("-")[:2])
+        if location != region:
+            raise fault("is a zone, and Autopilot clusters lie in a region", f"write {region}")
+        return location
 
     @property
     def cpu_nodes(self) -> int:

@@ -4,7 +4,6 @@ GKE wants one such pool in every Standard cluster. Its nodes carry no taint, and
 so all that asks for no TPU comes here.
 """
 
-import math
 from dataclasses import dataclass
 
 import pulumi
@@ -38,7 +37,7 @@ def cpu_pool_args(config: StackConfig) -> CpuPoolArgs | None:
             "cluster": names.stack_name(config),
             "node_locations": [*zones],
             # Of each zone; the autoscaler counts over all of them.
-            "initial_node_count": max(1, math.floor(declared.min_nodes / len(zones))),
+            "initial_node_count": max(1, declared.min_nodes // len(zones)),
             "autoscaling": {
                 "total_min_node_count": declared.min_nodes,
                 "total_max_node_count": declared.max_nodes,

@@ -132,6 +132,14 @@ def test_a_shared_reservation_serves_slices_of_one_host():
     assert faults(on_gke(**train(capacity=[own]))) == []
 
 
+def test_a_shared_reservation_is_taken_as_a_whole():
+    part = {"reservation": {"name": "v6e-2026", "project": "acme-shared", "block": "b"}}
+    line = only(
+        faults(on_gke(slices__1__capacity=[part])), "slices[1].capacity[0].reservation.block"
+    )
+    assert "'b' is a part of another project's reservation" in line
+
+
 def test_autopilot_makes_nodes_by_compute_classes_alone():
     config = read(on_autopilot())
     assert [tpu.provision for tpu in config.slices] == ["compute_class"] * 2

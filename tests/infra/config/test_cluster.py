@@ -3,6 +3,8 @@
 import pytest
 
 from infra.config import AutopilotCluster, ExistingCluster, GkeCluster
+from infra.config.cluster import OWN_LABELS
+from infra.gke.names import labels
 from tests.infra.config.stack import (
     changed,
     faults,
@@ -113,6 +115,7 @@ def test_a_fault_elsewhere_does_not_hide_the_rules_of_a_mode():
         ("deletion_protection", "yes", "is not true or false"),
         ("labels", {"Team": "a"}, "has a key or value that Google refuses"),
         ("labels", {"team": "A B"}, "has a key or value that Google refuses"),
+        ("labels", {"team": "a", "slice": "b"}, "sets slice and team, as the stack does itself"),
     ],
 )
 def test_a_value_that_google_refuses_is_refused_here(key, value, what):
@@ -204,3 +207,16 @@ def test_a_team_has_a_name_a_bill_and_addresses(key, value, what):
     (line,) = faults(on_gke(**{f"team__{key}": value}))
     assert line.startswith(f"raytpu:team.{key}")
     assert what in line
+
+
+def test_autopilot_lies_in_a_region():
+    stack = on_autopilot(cluster__location="us-east5-b")
+    line = only(faults(stack), "cluster.location")
+    assert line.endswith(
+        "'us-east5-b' is a zone, and Autopilot clusters lie in a region; write us-east5"
+    )
+
+
+def test_every_label_of_the_stack_is_its_own():
+    config = read(on_gke())
+    assert {*labels(config), "slice"} == OWN_LABELS
