@@ -74,6 +74,13 @@ def test_a_cluster_of_others_may_have_a_ray_operator_of_its_own():
     only(faults(of("1.29.0", V6E, made=on_existing)), "cluster.version")
 
 
+def test_zones_in_a_compute_class_count_where_they_are_said():
+    stack = of("1.32.3-gke.1499000", {**V6E, **BY_CLASS}, made=on_existing)
+    assert faults(stack) == []
+    stack["cluster"]["zones"] = ["us-east5-b"]
+    assert "zones in a compute class" in only(faults(stack), "cluster.version")
+
+
 def test_a_cluster_of_others_may_lack_what_makes_nodes():
     def said(version):
         stack = of(version, {**V6E, **BY_CLASS}, made=on_existing)

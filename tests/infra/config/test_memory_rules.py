@@ -91,6 +91,27 @@ def test_a_cache_that_does_not_fit_is_refused():
     assert "weights and the cache take 35.9 GiB of each chip, and one of v6e has 32" in line
     stack["workloads"][2]["max_batch"] = 32
     assert faults(stack) == []
+    stack["workloads"][2].update(max_batch=64, engine="vllm")  # it fits its cache to what is left
+    assert faults(stack) == []
+
+
+def test_a_cache_is_cut_by_both_axes():
+    """128 KiB a token are 64 GiB for 64 x 8192 of them, 8 GiB on each of 8 chips."""
+    model = {
+        "layers": 32,
+        "hidden_size": 1024,
+        "intermediate_size": 1024,
+        "attention_heads": 8,
+        "key_value_heads": 8,
+        "head_dim": 128,
+    }
+    server = {"name": "chat", "kind": "serve", "slice": "chat", "model": "pretrain"}
+    for mesh in ({"data": 8}, {"tensor": 8}, {"data": 2, "tensor": 4}):
+        sizes = {"max_sequence_length": 8192, "max_batch": 64, "mesh": mesh}
+        stack = on_gke(workloads__1__model=model, workloads__2={**server, **sizes})
+        assert faults(stack) == []
+        stack["workloads"][2]["max_batch"] = 256
+        assert "weights and the cache" in only(faults(stack), "workloads[2]")
 
 
 @pytest.mark.parametrize(
