@@ -14,12 +14,6 @@ def stacks(*names):
     return pytest.mark.parametrize("journey", names, indirect=True)
 
 
-def position(ids, part):
-    """Of the first and the last whose id has this part."""
-    found = [index for index, id_ in enumerate(ids) if part in id_]
-    return found[0], found[-1]
-
-
 @stacks(*STACKS, *EXAMPLES)
 def test_the_first_preview_of_an_empty_project_only_creates(journey):
     assert journey.first.code == 0, journey.first.output
@@ -30,6 +24,12 @@ def test_the_first_preview_of_an_empty_project_only_creates(journey):
 def test_up_makes_what_the_preview_said(journey):
     assert journey.up.code == 0, journey.up.output
     assert journey.up.counts == {"created": journey.first.counts["create"]}
+
+
+@stacks("dev", "staging", "prod")
+def test_nothing_is_asked_of_kubernetes_before_a_node_can_run_its_operator(journey):
+    said = journey.up.output
+    assert said.index("NodePool gke-cpu created") < said.index("+  kubernetes:")
 
 
 @stacks(*STACKS)

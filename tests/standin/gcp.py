@@ -6,13 +6,14 @@ program is seen. All nodes that a pool may ever have are counted against the add
 
 import ipaddress
 import re
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tests.standin import node_pool
+from tests.standin import node_pool, rules
 from tests.standin.api import Api, Args, Made, RefusedError
-from tests.standin.wire import UNKNOWN, Path, at, spelled
+from tests.standin.wire import Path, at, spelled
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -26,9 +27,8 @@ REPOSITORY = "gcp:artifactregistry/repository:Repository"
 RESOURCE_POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
 ROUTER = "gcp:compute/router:Router"
 
-BUCKET_NAME = r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]"
-LABEL = r"[a-z][-_a-z0-9]{0,62}"
-LABEL_VALUE = r"[-_a-z0-9]{0,63}"
+POOL_S = 0.5
+"""A pool takes longer than all that does not wait for it, so that is seen."""
 DEFAULT_VERSION = "1.35.3-gke.1737000"
 
 NEEDS = {
@@ -107,21 +107,22 @@ class GoogleCloud(Api):
 
     def faults(self, made: Made) -> Iterator[str]:
         args = made.args
-        yield from _label_faults({**args.get("labels", {}), **args.get("resourceLabels", {})})
+        yield from rules.label_faults({**args.get("labels", {}), **args.get("resourceLabels", {})})
         if made.type == NODE_POOL:
             yield from node_pool.faults(args)
         elif made.type == CLUSTER:
-            yield from _cluster_faults(args)
+            yield from rules.cluster_faults(args)
         elif made.type == SUBNETWORK:
-            yield from _overlaps(args)
-        elif made.type == BUCKET and not re.fullmatch(BUCKET_NAME, args["name"]):
-            yield f"Invalid bucket name: {args['name']}"
+            yield from rules.range_faults(args)
+        elif made.type == BUCKET:
+            yield from rules.bucket_faults(args)
 
     def create(self, made: Made) -> None:
         self._require_api(made)
         self._require_named(made)
         if made.type == NODE_POOL:
             self._require_addresses(made.args)
+            time.sleep(POOL_S)
         made.filled = {**_outputs(self.identify(made), made), **_fills(made)}
 
     def update(self, made: Made, args: Args) -> None:
@@ -244,37 +245,6 @@ def _pod_addresses(pool: Args) -> int:
     """GKE gives a node a block of at least twice its pods."""
     block = 1 << (2 * pool.get("maxPodsPerNode", 110) - 1).bit_length()
     return _most_nodes(pool) * block
-
-
-def _label_faults(labels: dict[str, str]) -> Iterator[str]:
-    for key, value in labels.items():
-        if not (re.fullmatch(LABEL, key) and re.fullmatch(LABEL_VALUE, value)):
-            yield f"Invalid label {key}={value}"
-
-
-def _cluster_faults(args: Args) -> Iterator[str]:
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", args["name"]):
-        yield f"Invalid cluster name {args['name']!r}"
-    pool = at(args, "workloadIdentityConfig.workloadPool")
-    if pool not in (None, UNKNOWN, f"{args.get('project')}.svc.id.goog"):
-        yield f"Workload pool {pool} must be {args.get('project')}.svc.id.goog"
-    channel = at(args, "releaseChannel.channel")
-    if channel not in (None, "UNSPECIFIED", "RAPID", "REGULAR", "STABLE", "EXTENDED"):
-        yield f"expected release_channel to be one of RAPID, REGULAR, STABLE, got {channel}"
-    own = ("removeDefaultNodePool", "initialNodeCount", "nodeConfig", "enableShieldedNodes")
-    if args.get("enableAutopilot"):
-        yield from (f'"enable_autopilot": conflicts with {key}' for key in own if key in args)
-    elif not args.get("initialNodeCount"):
-        yield "Cluster.initial_node_count must be greater than zero"
-
-
-def _overlaps(args: Args) -> Iterator[str]:
-    texts = [args["ipCidrRange"], *(r["ipCidrRange"] for r in args.get("secondaryIpRanges", []))]
-    ranges = [ipaddress.ip_network(text) for text in texts]
-    for index, one in enumerate(ranges):
-        for other in ranges[index + 1 :]:
-            if one.overlaps(other):
-                yield f"IP ranges {one} and {other} overlap"
 
 
 def _outputs(id_: str, made: Made) -> Args:

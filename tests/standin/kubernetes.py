@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
 
+from tests.schemas import crd
 from tests.standin import wire
 from tests.standin.api import Api, Args, Made, RefusedError, UnhealthyError
 from tests.standin.gcp import NODE_POOL, GoogleCloud
@@ -22,6 +24,15 @@ from tests.standin.wire import UNKNOWN, at, spelled
 
 WAIT_FOR = "pulumi.com/waitFor"
 RAY = "ray.io/v1"
+KUBERNETES = "1.33"
+CUSTOM = {
+    "ComputeClass": "8067eae",
+    "RayCluster": "v1.5.0",
+    "RayJob": "v1.5.0",
+    "RayService": "v1.5.0",
+    "SecretProviderClass": "v1.4.8",
+}
+"""Versions of what the API server is told by CRDs."""
 CLUSTER_SCOPED = {"ComputeClass", "Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
 BORN_WITH = {"default", "kube-system", "kube-public"}
 """Namespaces of a new cluster."""
@@ -88,6 +99,8 @@ class Kubernetes(Api):
             yield f"{kind} is not namespaced"
         if kind not in CLUSTER_SCOPED and not metadata.get("namespace"):
             yield f"{kind} {metadata['name']} has no namespace, and would go to `default`"
+        if UNKNOWN not in json.dumps(made.args):
+            yield from _schema_faults(made.args)
 
     def create(self, made: Made) -> None:
         self._require_kind(made)
@@ -135,6 +148,16 @@ class Kubernetes(Api):
         if conditions:
             name = self.identify(made)
             raise UnhealthyError(f"timed out waiting for {name} to be {' or '.join(conditions)}")
+
+
+def _schema_faults(args: Args) -> Iterator[str]:
+    if version := CUSTOM.get(args["kind"]):
+        yield from crd.faults(args, version)
+        return
+    try:
+        kubernetes_validate.validate(args, KUBERNETES, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        yield f"{'.'.join(map(str, error.path))}: {error.message}"
 
 
 def _address(kubeconfig: str) -> str:

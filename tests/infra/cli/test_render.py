@@ -62,13 +62,14 @@ def test_stdout_is_one_stream_of_the_same_documents(tmp_path):
 def test_documents_have_paths_of_their_own():
     for path in REPOSITORY.glob("stacks/**/Pulumi.*.yaml"):
         config = check(str(path)).config
+        assert config
         if path.stem != "Pulumi.local":
             paths = [document.path for document in render(config)]
             assert len(paths) == len({*paths})
 
 
 def test_what_google_alone_knows_is_said_beside_the_documents():
-    result = raytpu(DEV)
+    result = raytpu(REPOSITORY / "stacks/Pulumi.prod.yaml")
     assert "{project_number}" in result.stdout
     assert "{project_number} stands for the project's number" in result.stderr
 
