@@ -11,7 +11,8 @@ from typing import Literal
 from infra.config import AutopilotCluster, GkeCluster, StackConfig
 from infra.tpu.slice import TpuSlice
 
-GoogleCluster = GkeCluster | AutopilotCluster
+OwnCluster = GkeCluster | AutopilotCluster
+"""One that the stack makes."""
 Role = Literal["data", "checkpoints", "cache"]
 """What a bucket is for."""
 
@@ -30,14 +31,14 @@ def bounded(name: str, limit: int) -> str:
     return f"{name[: limit - _DIGEST_LENGTH - 1].rstrip('-')}-{digest}"
 
 
-def google_cluster(config: StackConfig) -> GoogleCluster:
+def google_cluster(config: StackConfig) -> OwnCluster:
     """The cluster that the stack makes. Raises TypeError for a stack that makes none."""
     if not isinstance(config.cluster, GkeCluster | AutopilotCluster):
         raise TypeError(f"mode {config.cluster.mode} makes nothing on Google Cloud")
     return config.cluster
 
 
-def region(cluster: GoogleCluster) -> str:
+def region(cluster: OwnCluster) -> str:
     """Of a location that may be a zone of it."""
     return "-".join(cluster.location.split("-")[:2])
 

@@ -66,13 +66,18 @@ def test_a_reservation_is_named_with_its_project_and_where_the_version_allows_wi
         assert old["reservations"]["specific"] == [{"name": "r", "project": "acme-ml"}]
 
 
-def test_a_shared_reservation_and_its_parts_are_nested():
-    rung = {"reservation": {"name": "r", "project": "owner", "block": "b", "sub_block": "s"}}
+def test_a_shared_reservation_is_named_with_its_owner():
+    (priority,) = ladder({"reservation": {"name": "r", "project": "owner"}}, topology="2x2")
+    assert priority["reservations"]["specific"] == [{"name": "r", "project": "owner"}]
+
+
+def test_parts_of_a_reservation_are_nested():
+    rung = {"reservation": {"name": "r", "block": "b", "sub_block": "s"}}
     (priority,) = ladder(rung, topology="2x2")
     assert priority["reservations"]["specific"] == [
         {
             "name": "r",
-            "project": "owner",
+            "project": "acme-ml",
             "reservationBlock": {"name": "b", "reservationSubBlock": {"name": "s"}},
         }
     ]
