@@ -1,8 +1,6 @@
 """Where a stack runs: `raytpu:cluster`, one model for each mode."""
 
-import math
 import re
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -16,6 +14,7 @@ from pydantic import (
     field_validator,
 )
 
+from infra.config.maintenance import Maintenance
 from infra.config.parse import is_mapping
 from infra.gke.addresses import Cidr, NetworkSettings
 from infra.gke.version import GkeVersion
@@ -26,11 +25,8 @@ from workloads.settings import PositiveInt, Settings
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 AUTOPILOT_CPU_NODES = 64
-RFC_3339 = "%Y-%m-%dT%H:%M:%SZ"
-LONGEST_EXCLUSION = timedelta(days=90)
-
-_UPGRADE_HOURS = 48
-_WEEKS_FOR_CERTAIN = 4
+OWN_LABELS = frozenset({"environment", "team", "cost_center", "managed_by", "slice"})
+"""What the stack labels its resources with, by its own entries."""
 
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
@@ -56,19 +52,6 @@ def region(place: str) -> str:
 def _checked_version(text: str) -> str:
     GkeVersion.parse(text)
     return text
-
-
-def _checked_moment(text: str) -> str:
-    try:
-        datetime.strptime(text, RFC_3339)  # noqa: DTZ007 - it ends in Z
-    except ValueError:
-        fix = "write one of UTC such as 2026-12-20T00:00:00Z"
-        raise fault("is no moment in time", fix) from None
-    return text
-
-
-OWN_LABELS = frozenset({"environment", "team", "cost_center", "managed_by", "slice"})
-"""What the stack labels its resources with, by its own entries."""
 
 
 def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -116,7 +99,6 @@ KubeRayVersion = Annotated[
         'write major and minor, "1.5" or later',
     ),
 ]
-Moment = Annotated[str, AfterValidator(_checked_moment)]
 
 
 class LocalCluster(Settings):
@@ -144,60 +126,6 @@ class LocalCluster(Settings):
 class AuthorizedNetwork(Settings):
     name: Name
     cidr: Cidr
-
-
-class Window(Settings):
-    """When GKE may upgrade: weekly, in UTC."""
-
-    days: Annotated[
-        tuple[Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"], ...],
-        Field(strict=False),
-        NOT_EMPTY,
-    ]
-    start: Annotated[
-        str,
-        matching(r"([01]\d|2[0-3]):[0-5]\d", "is no time of day", 'write one such as "02:00"'),
-    ]
-    hours: Annotated[int, Field(ge=4, le=24, validate_default=True)] = 6
-
-    @field_validator("hours")
-    @classmethod
-    def _is_long_enough(cls, hours: int, info: ValidationInfo) -> int:
-        """GKE wants 48 hours in any 32 days; those have four of each weekday for certain."""
-        days = len({*info.data.get("days", ())})
-        least = math.ceil(_UPGRADE_HOURS / _WEEKS_FOR_CERTAIN / days) if days else hours
-        if hours < least:
-            raise fault(
-                f"on {days} day{'s' if days > 1 else ''} a week is less than the 48 hours a month "
-                "that GKE needs",
-                f"use {least} or more, or more days",
-            )
-        return hours
-
-
-class Exclusion(Settings):
-    """When GKE must not upgrade, such as during a long run: RFC 3339 in UTC, at most 90 days."""
-
-    name: Name
-    start: Moment
-    end: Moment
-
-    @field_validator("end")
-    @classmethod
-    def _is_after_the_start(cls, end: str, info: ValidationInfo) -> str:
-        start = info.data.get("start")
-        if start is None:
-            return end
-        first, last = (datetime.strptime(text, RFC_3339) for text in (start, end))  # noqa: DTZ007
-        if not timedelta() < last - first <= LONGEST_EXCLUSION:
-            days = LONGEST_EXCLUSION.days
-            raise fault("is not within 90 days after start", f"use at most {days} days")
-        return end
-
-
-class Maintenance(Settings):
-    window: Window | None = None
-    exclusions: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
 
 class CpuPool(Settings):
@@ -261,9 +189,9 @@ class AutopilotCluster(GoogleCluster):
     @field_validator("location")
     @classmethod
     def _is_a_region(cls, location: str) -> str:
-        region = "-".join(location.split("-")[:2])
-        if location != region:
-            raise fault("is a zone, and Autopilot clusters lie in a region", f"write {region}")
+        if location != region(location):
+            what = "is a zone, and Autopilot clusters lie in a region"
+            raise fault(what, f"write {region(location)}")
         return location
 
     @property

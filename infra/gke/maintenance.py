@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from infra.config.cluster import Maintenance, Window
+from infra.config.maintenance import Maintenance, Window
 from infra.gke.args import Args
 
 _FIRST = datetime(2026, 1, 5, tzinfo=UTC)
