@@ -28,6 +28,12 @@ _IMAGE = re.compile(
 )
 
 
+def _checked_namespace(name: str) -> str:
+    if name == "default" or name.startswith(("kube-", "gke-", "gmp-")):
+        raise fault("is a namespace of the cluster itself", "write one of the team's own")
+    return name
+
+
 def _checked_path(path: str) -> str:
     scheme, separator, _ = path.partition("://")
     if not path.strip() or (separator and scheme != "gs"):
@@ -50,6 +56,7 @@ def _checked_image(image: str) -> str:
     return image
 
 
+Namespace = Annotated[Name, AfterValidator(_checked_namespace)]
 Address = Annotated[
     str,
     matching(
@@ -109,7 +116,7 @@ ModelOrigin = Annotated[
 class Team(Settings):
     """Whose stack it is: one namespace with its own quota and access."""
 
-    name: Name
+    name: Namespace
     cost_center: Annotated[
         str,
         matching(
@@ -118,7 +125,7 @@ class Team(Settings):
             "use at most 63 of a-z, 0-9, '-' and '_'",
         ),
     ]
-    namespace: Name | None = None
+    namespace: Namespace | None = None
     """By default the team's name."""
     members: tuple[Address, ...] = Field(default=(), strict=False)
     """Google accounts or groups (an address each) that may work in the namespace."""

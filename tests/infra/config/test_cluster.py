@@ -201,6 +201,8 @@ def test_an_exclusion_ends_within_90_days(start, end, where):
         ("members", ["user:research@acme.example"], "is no address"),
         ("max_chips", 0, "is too small"),
         ("namespace", "Team_A", "cannot name a Kubernetes object"),
+        ("namespace", "kube-system", "is a namespace of the cluster itself"),
+        ("name", "default", "is a namespace of the cluster itself"),
     ],
 )
 def test_a_team_has_a_name_a_bill_and_addresses(key, value, what):
