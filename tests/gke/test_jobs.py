@@ -23,8 +23,8 @@ def existing(tmp_path):
 
 def test_what_reads_of_a_failed_job_is_not_made_until_the_job_is_replaced(existing, monkeypatch):
     with monkeypatch.context() as patched:
-        stages = [*kubernetes.STAGES["RayJob"][:2], FAILED]
-        patched.setitem(kubernetes.STAGES, "RayJob", stages)
+        stages = existing.cloud.kubernetes.stages
+        patched.setitem(stages, "RayJob", [*stages["RayJob"][:2], FAILED])
         done = existing.up()
         assert done.code != 0
         assert "RayJob/corpus ended as Failed (AppFailed; no such bucket)" in done.output

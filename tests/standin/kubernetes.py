@@ -80,6 +80,7 @@ class Kubernetes(Api):
         """Addresses of clusters that others made, with the Ray operator in them."""
         self.stuck: set[str] = set()
         """Kinds of which objects stay in their first stage."""
+        self.stages = {**STAGES}
 
     def identify(self, made: Made) -> str:
         names = (at(made.args, "metadata.namespace"), at(made.args, "metadata.name"))
@@ -136,7 +137,7 @@ class Kubernetes(Api):
 
     def _play(self, made: Made) -> None:
         """The object's status, up to the first stage that is what was waited for."""
-        stages = STAGES.get(made.args["kind"], [])
+        stages = self.stages.get(made.args["kind"], [])
         if made.args["kind"] in self.stuck:
             stages = stages[:1]
         wanted = at(made.args, ("metadata", "annotations", WAIT_FOR))
