@@ -3,7 +3,7 @@
 Each part depends on what it needs, and is deleted in the opposite order. `pulumi destroy` therefore
 ends workloads first, then the TPU pools, and the cluster towards the end: if that is protected it
 stays, and has stopped to cost TPU hours. To delete it too, set `deletion_protection: false`, run
-`pulumi up`, and destroy again.
+`pulumi up --target '**:Cluster::*'`, which brings no pool back, and destroy again.
 """
 
 from pathlib import Path

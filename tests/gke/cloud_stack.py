@@ -61,8 +61,8 @@ class CloudStack:
     def preview(self, *options: str) -> Done:
         return self.pulumi("preview", *options)
 
-    def up(self) -> Done:
-        return self.pulumi("up", "--yes", "--skip-preview")
+    def up(self, *options: str) -> Done:
+        return self.pulumi("up", "--yes", "--skip-preview", *options)
 
     def destroy(self) -> Done:
         return self.pulumi("destroy", "--yes", "--skip-preview")

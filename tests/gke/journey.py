@@ -10,6 +10,8 @@ from tests.standin.api import Made
 from tests.standin.cloud import Cloud
 
 STACKS = ("prod", "staging", "dev", "autopilot", "existing")
+PROTECTED = "prod"
+UNPROTECTED = {"deletion_protection": False}
 EXAMPLES = ("v5e", "v5p", "tpu7x", "two-shapes")
 
 TOKEN = "hf-token-of-a-test"  # noqa: S105 - nobody's
@@ -45,8 +47,8 @@ class Journey:
     what_if: dict[str, Done] = field(default_factory=dict)
     """Previews of changes to the stack file."""
     destroyed: Done | None = None
-    deleted: list[str] = field(default_factory=list)
-    """Ids in the order in which they went."""
+    way_out: tuple[Done, Done] | None = None
+    """Of a protected cluster: what takes the protection away, and the second `destroy`."""
 
     def pools(self) -> list[dict[str, Any]]:
         return [made.args for made in self.google.values() if made.type.endswith(":NodePool")]
@@ -93,8 +95,9 @@ def travel(name: str, root: Path) -> Journey:
             journey.what_if[what] = stack.preview()
         stack.file.write_text(text)
         journey.destroyed = stack.destroy()
-        done = [*cloud.google.done, *cloud.kubernetes.done]
-        journey.deleted = [id_ for what, id_ in done if what == "delete"]
+        if name == PROTECTED:
+            stack.declare(cluster={**stack.declared["raytpu:cluster"], **UNPROTECTED})
+            journey.way_out = (stack.up("--target", "**:Cluster::*"), stack.destroy())
     return journey
 
 

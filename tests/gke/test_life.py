@@ -4,10 +4,7 @@ import re
 
 import pytest
 
-from tests.gke.journey import EXAMPLES, STACKS
-
-GOOGLE = [name for name in STACKS if name != "existing"]
-PROTECTED = "prod"
+from tests.gke.journey import EXAMPLES, PROTECTED, STACKS
 
 
 def stacks(*names):
@@ -38,9 +35,10 @@ def test_what_google_fills_in_is_no_change(journey):
     assert journey.again.code == 0, journey.again.output
 
 
-@stacks(*[name for name in STACKS if name != PROTECTED])
-def test_destroy_leaves_nothing(journey):
-    assert journey.destroyed.code == 0, journey.destroyed.output
+@stacks(*STACKS)
+def test_in_the_end_nothing_is_left(journey):
+    last = journey.way_out[-1] if journey.way_out else journey.destroyed
+    assert last.code == 0, last.output
     assert not journey.stack.cloud.google.made
     assert not journey.stack.cloud.kubernetes.made
 
@@ -57,9 +55,16 @@ def test_destroy_ends_workloads_then_tpu_pools_then_the_rest(journey):
 
 
 @stacks(PROTECTED)
-def test_a_protected_cluster_stays_and_costs_no_tpu_hour(journey):
+def test_a_protected_cluster_stays_without_pools(journey):
     assert journey.destroyed.code != 0
     assert "deletion_protection is set to true. Set it to false" in journey.destroyed.output
-    left = journey.stack.cloud.google.made.values()
-    assert [made.type for made in left if made.type.endswith(":Cluster")]
-    assert not [made for made in left if made.type.endswith(":NodePool")]
+    deleted = re.findall(r"- +\S+:NodePool (\S+) deleted", journey.destroyed.output)
+    assert {*deleted} == {"gke-cpu", "gke-train-0", "gke-train-1", "gke-chat-0"}
+
+
+@stacks(PROTECTED)
+def test_its_protection_goes_without_bringing_pools_back(journey):
+    unprotected, destroyed = journey.way_out
+    assert unprotected.code == 0, unprotected.output
+    assert "NodePool" not in unprotected.output
+    assert destroyed.code == 0, destroyed.output
