@@ -14,7 +14,7 @@ setup: environment ## the Python environment and the Pulumi CLI
 	tools/run python tools/pulumi/build.py
 
 environment: $(UV)
-	$(UV) sync --locked
+	$(UV) sync --locked --compile-bytecode
 
 .tools/uv/bin/uv:
 	$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv==$(UV_VERSION)
