@@ -47,11 +47,12 @@ def cloud(monkeypatch):
 
 
 def make(cloud, *resources):
-    for type_, args in resources:
-        made = Made("dev", type_, args)
-        cloud.create(made)
-        cloud.made[cloud.identify(made)] = made
-    return made
+    """The last one, as it is then."""
+    made = [Made("dev", type_, args) for type_, args in resources]
+    for one in made:
+        cloud.create(one)
+        cloud.made[cloud.identify(one)] = one
+    return made[-1]
 
 
 def enable(api):

@@ -37,11 +37,9 @@ def server():
 
 
 def make(server, *objects):
-    for one in objects:
-        made = Made("dev", "", one)
+    for made in [Made("dev", "", one) for one in objects]:
         server.create(made)
         server.made[server.identify(made)] = made
-    return made
 
 
 def waiting(condition):
