@@ -64,6 +64,36 @@ def render(
     raise typer.Exit(show([check_stack(stack) for stack in stacks], out))
 
 
+@app.command()
+def cost(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help="A name such as `dev`, or a file.")],
+    *,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="STACK_OR_COMMIT", help="Compare with it, or with the file there."),
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your own prices, which come first.")
+    ] = None,
+    hours_per_month: Annotated[
+        float, typer.Option(min=0, max=744, help="Of what stays; a month has 730.")
+    ] = 730.0,
+    runs_per_month: Annotated[int, typer.Option(min=0, help="Of each training job.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request.")] = False,
+) -> None:
+    """Show what a stack costs a month at best and at worst, by dated prices.
+
+    Exits with 0; with 1 if the stack has faults or is above its budget, 2 if it could not be read.
+    """
+    from infra.cli.cost import show
+    from infra.cost.estimate import Usage
+
+    usage = Usage(hours_per_month, runs_per_month)
+    form = "json" if json else "markdown" if markdown else "text"
+    raise typer.Exit(show(stack, against=against, prices_file=prices, usage=usage, form=form))
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

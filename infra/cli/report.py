@@ -32,13 +32,12 @@ _PIPE_WIDTH = 1000  # lines in a pipe are never folded
 
 def print_text(reports: Sequence[Report]) -> None:
     """Results to stdout; what could not be read to stderr."""
-    piped = not sys.stdout.isatty()
-    out = Console(width=_PIPE_WIDTH if piped else None, highlight=False)
+    out, piped = stdout()
     for report in reports:
         if report.unreadable:
-            _print_line(Console(stderr=True, highlight=False), report.unreadable, "red")
+            print_line(Console(stderr=True, highlight=False), report.unreadable, "red")
         for problem in report.problems:
-            _print_line(out, f"{report.file}: {problem}", "red")
+            print_line(out, f"{report.file}: {problem}", "red")
         if report.config:
             _print_config(out, report.file, report.config, piped=piped)
 
@@ -48,12 +47,18 @@ def print_json(reports: Sequence[Report]) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def _print_line(console: Console, line: str, style: str) -> None:
+def stdout() -> tuple[Console, bool]:
+    """A console, and whether it writes to a pipe."""
+    piped = not sys.stdout.isatty()
+    return Console(width=_PIPE_WIDTH if piped else None, highlight=False), piped
+
+
+def print_line(console: Console, line: str, style: str) -> None:
     """One line whatever its length; brackets in it are no markup."""
     console.print(Text(line, style=style), soft_wrap=True)
 
 
-def _print_table(out: Console, table: Table) -> None:
+def print_table(out: Console, table: Table) -> None:
     """Rich fills lines up to the width of the table; a pipe has no use for that."""
     with out.capture() as rendered:
         out.print(table)
@@ -62,12 +67,12 @@ def _print_table(out: Console, table: Table) -> None:
 
 
 def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) -> None:
-    _print_line(out, f"{file}: no faults", "green")
+    print_line(out, f"{file}: no faults", "green")
     for remark in config.remarks:
-        _print_line(out, f"{file}: {remark} (a remark)", "yellow")
+        print_line(out, f"{file}: {remark} (a remark)", "yellow")
     frame = None if piped else box.SIMPLE
     if not isinstance(config.cluster, LocalCluster):
-        _print_line(out, f"{file}: {_unasked(config)} (not checked)", "dim")
+        print_line(out, f"{file}: {_unasked(config)} (not checked)", "dim")
     if config.slices:
         slices = Table(box=frame, padding=(0, 2, 0, 0))
         facts = [_slice_facts(tpu) | _capacity_facts(tpu, config) for tpu in config.slices]
@@ -77,14 +82,14 @@ def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) 
         for label in facts[0]:
             if any(fact[label] for fact in facts):
                 slices.add_row(label, *(fact[label] for fact in facts))
-        _print_table(out, slices)
+        print_table(out, slices)
     if config.workloads:
         workloads = Table(box=frame, padding=(0, 2, 0, 0))
         for heading in ("workload", "kind", "slice", "mesh", "what it does"):
             workloads.add_column(heading)
         for workload in config.workloads:
             workloads.add_row(*_workload_cells(workload, config))
-        _print_table(out, workloads)
+        print_table(out, workloads)
 
 
 def _slice_facts(tpu: TpuSlice) -> dict[str, str]:

@@ -131,6 +131,8 @@ class Team(Settings):
     """Google accounts or groups (an address each) that may work in the namespace."""
     max_chips: PositiveInt | None = None
     """Of the namespace's quota; by default what this stack declares, and no more."""
+    max_usd_per_month: PositiveInt | None = None
+    """The stack's budget, which `raytpu cost` holds its price against."""
 
 
 class Images(Settings):

@@ -1,0 +1,1 @@
+"""What a stack costs a month, from dated prices; nothing here asks anybody."""
