@@ -14,6 +14,9 @@ PROTECTED = "prod"
 UNPROTECTED = {"deletion_protection": False}
 EXAMPLES = ("v5e", "v5p", "tpu7x", "two-shapes")
 
+LIMIT_S = 900
+"""Of a test that waits for a journey, on a machine that has other work as well."""
+
 TOKEN = "hf-token-of-a-test"  # noqa: S105 - nobody's
 TOKEN_KEY = "raytpu:hugging_face_token"  # noqa: S105 - a key of the stack file
 OTHERS = "others.example"

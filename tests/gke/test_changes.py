@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+from tests.gke.journey import LIMIT_S
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 prod = pytest.mark.parametrize("journey", ["prod"], indirect=True)
 
 

@@ -4,7 +4,9 @@ import re
 
 import pytest
 
-from tests.gke.journey import EXAMPLES, PROTECTED, STACKS
+from tests.gke.journey import EXAMPLES, LIMIT_S, PROTECTED, STACKS
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
 def stacks(*names):

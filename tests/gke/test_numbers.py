@@ -10,8 +10,10 @@ import shlex
 import pytest
 import yaml
 
-from tests.gke.journey import STACKS
+from tests.gke.journey import LIMIT_S, STACKS
 from workloads.contract import SliceContract
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 # stack, slice, hosts of one copy, copies, chips of a host
 SIZES = [

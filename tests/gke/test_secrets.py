@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.gke.journey import TOKEN
+from tests.gke.journey import LIMIT_S, TOKEN
 
+pytestmark = pytest.mark.timeout(LIMIT_S)
 dev = pytest.mark.parametrize("journey", ["dev"], indirect=True)
 
 
