@@ -19,6 +19,8 @@ LIMIT_S = 900
 
 TOKEN = "hf-token-of-a-test"  # noqa: S105 - nobody's
 TOKEN_KEY = "raytpu:hugging_face_token"  # noqa: S105 - a key of the stack file
+API_KEY = "api-key-of-a-test"
+API_KEY_PATH = "raytpu:workloads[2].api_key"
 OTHERS = "others.example"
 """Where the cluster that is there already answers."""
 CORPORA = {"acme-ml-corpora", "acme-ml-prod-corpora"}
@@ -46,7 +48,9 @@ class Journey:
     kubernetes: list[dict[str, Any]] = field(default_factory=list)
     state: str = ""
     again: Done | None = None
-    """A preview after a refresh."""
+    """A preview with nothing changed."""
+    refreshed: Done | None = None
+    """The same after a refresh."""
     what_if: dict[str, Done] = field(default_factory=dict)
     """Previews of changes to the stack file."""
     destroyed: Done | None = None
@@ -67,6 +71,7 @@ def prepare(name: str, root: Path) -> CloudStack:
         (root / "kubeconfig").write_text(KUBECONFIG)
         stack.environ["KUBECONFIG"] = str(root / "kubeconfig")
         stack.cloud.kubernetes.others.add(OTHERS)
+        stack.pulumi("config", "set", "--secret", "--path", API_KEY_PATH, API_KEY)
     stack.cloud.google.others |= CORPORA
     if name in ("dev", "v5e"):
         stack.pulumi("config", "set", "--secret", TOKEN_KEY, TOKEN)
@@ -89,9 +94,10 @@ def travel(name: str, root: Path) -> Journey:
         journey.google = copy.deepcopy(cloud.google.made)
         journey.kubernetes = [copy.deepcopy(made.args) for made in cloud.kubernetes.made.values()]
         journey.state = stack.pulumi("stack", "export").output
-        refreshed = stack.pulumi("refresh", "--yes", "--skip-preview")
-        assert refreshed.code == 0, refreshed.output
         journey.again = stack.preview("--diff", "--expect-no-changes")
+        refresh = stack.pulumi("refresh", "--yes", "--skip-preview")
+        assert refresh.code == 0, refresh.output
+        journey.refreshed = stack.preview("--diff", "--expect-no-changes")
         text = stack.file.read_text()
         for what, change in CHANGES.get(name, {}).items():
             stack.declare(**change(stack.declared))
