@@ -19,6 +19,8 @@ from infra.cli.check import Report
 from infra.config import ExistingCluster, LocalCluster, StackConfig
 from infra.errors import Problem
 from infra.gke.args import Args
+from infra.gke.plan import plan
+from infra.ray.objects import objects
 
 SECRET = "[secret]"  # noqa: S105 - what is shown in place of one
 NOT_KNOWN = {"{project_number}": "the project's number"}
@@ -49,20 +51,13 @@ def show(reports: Sequence[Report], out: Path | None) -> int:
         _say(line)
     if faults:
         return max(1, *(report.exit_code for report in reports))
-    for report in reports:
-        if report.config is None:
-            continue
-        documents = render(report.config)
-        for line in _not_known(documents):
-            _say(f"{report.file}: {line}")
-        if out is None:
-            _print(report.config.stack, documents)
-            continue
-        try:
-            write(documents, out / report.config.stack)
-        except RenderError as error:
-            _say(str(error))
-            return 2
+    try:
+        for report in reports:
+            if report.config:
+                _show(report.file, report.config, out)
+    except RenderError as error:
+        _say(str(error))
+        return 2
     return 0
 
 
@@ -93,6 +88,16 @@ def write(documents: list[Document], folder: Path) -> None:
         raise RenderError(
             f"{error.filename}: cannot be written ({error.strerror}); name another folder"
         ) from None
+
+
+def _show(file: str, config: StackConfig, out: Path | None) -> None:
+    documents = render(config)
+    for line in _not_known(documents):
+        _say(f"{file}: {line}")
+    if out is None:
+        _print(config.stack, documents)
+    else:
+        write(documents, out / config.stack)
 
 
 def _say(line: str) -> None:
@@ -137,8 +142,6 @@ def _cloud(config: StackConfig) -> Iterator[Document]:
     """A file for each class of the SDK, with the arguments of each of its resources."""
     if isinstance(config.cluster, ExistingCluster):
         return
-    from infra.gke.plan import plan  # with Pulumi's SDKs, which `check` does without
-
     resources: dict[str, list[Args]] = {}
     for resource in plan(config).resources():
         resources.setdefault(resource.type, []).append(resource.args)
@@ -148,8 +151,6 @@ def _cloud(config: StackConfig) -> Iterator[Document]:
 
 
 def _kubernetes(config: StackConfig) -> Iterator[Document]:
-    from infra.ray.objects import objects
-
     for one in objects(config):
         text = yaml.dump(  # pyright: ignore[reportUnknownMemberType] - half-typed stubs
             one.manifest, Dumper=_Dumper, sort_keys=False, width=_LINE_WIDTH
