@@ -94,6 +94,46 @@ def cost(
     raise typer.Exit(show(stack, against=against, prices_file=prices, usage=usage, form=form))
 
 
+@app.command()
+def new(  # noqa: PLR0913 - a flag for each question
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="Also the namespace.")],
+    *,
+    environment: Annotated[str | None, typer.Option(help="dev, staging, prod or another.")] = None,
+    project: Annotated[str | None, typer.Option(help="Of Google Cloud.")] = None,
+    cost_center: Annotated[str | None, typer.Option(help="By default the team.")] = None,
+    workload: Annotated[str | None, typer.Option(help="serve, train or cluster.")] = None,
+    machine_type: Annotated[str | None, typer.Option(help="Of a TPU host.")] = None,
+    topology: Annotated[str | None, typer.Option(help="Of the slice.")] = None,
+    zones: Annotated[str | None, typer.Option(help="Of one region, with commas.")] = None,
+    capacity: Annotated[
+        str | None, typer.Option(help="Most preferred first, with commas: spot,on_demand.")
+    ] = None,
+    reservation: Annotated[str | None, typer.Option(help="Its name, if there is one.")] = None,
+    budget: Annotated[str | None, typer.Option(help="USD a month, or none.")] = None,
+    force: Annotated[bool, typer.Option(help="Overwrite the file that is there.")] = False,
+) -> None:
+    """Write the stack file of a team: asks for what no flag says, and offers what is legal.
+
+    Exits with 1, and writes nothing, if an answer is missing or wrong; 2 if there is no project.
+    """
+    from infra.cli.new import create
+
+    given = {
+        "environment": environment,
+        "project": project,
+        "cost-center": cost_center,
+        "workload": workload,
+        "machine-type": machine_type,
+        "topology": topology,
+        "zones": zones,
+        "capacity": capacity,
+        "reservation": reservation,
+        "budget": budget,
+    }
+    flags = {flag: answer for flag, answer in given.items() if answer is not None}
+    raise typer.Exit(create(team, flags, force=force))
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,7 +1,8 @@
 """What `raytpu check` finds out: the faults of a stack file, or what it resolves to."""
 
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.config import StackConfig, load
@@ -37,12 +38,23 @@ def check(stack: str) -> Report:
         return Report(stack, unreadable=str(error))
     name = path.stem.removeprefix("Pulumi.")
     try:
-        return Report(_shown(path), config=load(values, stack=name, encrypted=True))
+        return Report(shown(path), config=load(values, stack=name, encrypted=True))
     except ConfigError as error:
-        return Report(_shown(path), problems=error.problems)
+        return Report(shown(path), problems=error.problems)
 
 
-def _shown(path: Path) -> str:
+def check_text(text: bytes, file: str, called: str) -> Report:
+    """As `check`, of what is in no file: `file` names the stack, `called` is said in messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, file)
+        path.write_bytes(text)
+        report = check(str(path))
+    unreadable = report.unreadable and report.unreadable.replace(str(path), called)
+    return replace(report, file=called, unreadable=unreadable)
+
+
+def shown(path: Path) -> str:
+    """As a user in the current folder would type it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -51,15 +63,20 @@ def _stack_file(stack: str) -> Path:
     """Raises UnreadableError if there is no project around the current folder."""
     if "/" in stack or stack.endswith((".yaml", ".yml")):
         return Path(stack)
+    path = new_file(stack)
+    if path.is_file():
+        return path
+    known = sorted(other.stem.removeprefix("Pulumi.") for other in _stacks(path.parent))
+    names = f"use {' or '.join(known)}" if known else f"create {shown(path)}"
+    raise UnreadableError(f"{stack}: there is no file {shown(path)}; {names}")
+
+
+def new_file(stack: str) -> Path:
+    """Where the file of a stack of this name is, or would be. Raises as `_stack_file`."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / PROJECT_FILE).is_file():
-            path = folder / _stack_folder(folder / PROJECT_FILE) / f"Pulumi.{stack}.yaml"
-            if path.is_file():
-                return path
-            known = sorted(other.stem.removeprefix("Pulumi.") for other in _stacks(path.parent))
-            names = f"use {' or '.join(known)}" if known else f"create {_shown(path)}"
-            raise UnreadableError(f"{stack}: there is no file {_shown(path)}; {names}")
+            return folder / _stack_folder(folder / PROJECT_FILE) / f"Pulumi.{stack}.yaml"
     raise UnreadableError(
         f"{stack}: there is no {PROJECT_FILE} in {here} or above; go to the project or name a file"
     )

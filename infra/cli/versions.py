@@ -1,11 +1,10 @@
 """Another version of a stack: another stack, or the same file at another commit."""
 
 import subprocess
-import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from infra.cli.check import Report, check
+from infra.cli.check import Report, check, check_text
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,7 @@ def version(against: str, of: Path) -> Version:
         )
     name = f"{against}:{of}"
     text = _git(of, "cat-file", "blob", f"{commit.decode().strip()}:./{of.name}")
-    return Version(name, None if text is None else _checked(text, of.name, name))
-
-
-def _checked(text: bytes, file: str, shown: str) -> Report:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, file)
-        path.write_bytes(text)
-        report = check(str(path))
-        unreadable = report.unreadable and report.unreadable.replace(str(path), shown)
-        return replace(report, file=shown, unreadable=unreadable)
+    return Version(name, None if text is None else check_text(text, of.name, name))
 
 
 def _git(beside: Path, *arguments: str) -> bytes | None:

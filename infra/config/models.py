@@ -57,6 +57,14 @@ def _checked_image(image: str) -> str:
 
 
 Namespace = Annotated[Name, AfterValidator(_checked_namespace)]
+CostCenter = Annotated[
+    str,
+    matching(
+        r"[-_a-z0-9]{1,63}",
+        "is refused by Google as a label's value",
+        "use at most 63 of a-z, 0-9, '-' and '_'",
+    ),
+]
 Address = Annotated[
     str,
     matching(
@@ -117,14 +125,7 @@ class Team(Settings):
     """Whose stack it is: one namespace with its own quota and access."""
 
     name: Namespace
-    cost_center: Annotated[
-        str,
-        matching(
-            r"[-_a-z0-9]{1,63}",
-            "is refused by Google as a label's value",
-            "use at most 63 of a-z, 0-9, '-' and '_'",
-        ),
-    ]
+    cost_center: CostCenter
     namespace: Namespace | None = None
     """By default the team's name."""
     members: tuple[Address, ...] = Field(default=(), strict=False)

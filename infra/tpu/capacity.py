@@ -84,7 +84,7 @@ Duration = Annotated[
     PlainSerializer(written, when_used="json"),
 ]
 Zone = Annotated[str, AfterValidator(_checked_zone)]
-_Part = Annotated[str, AfterValidator(_checked_part)]
+ReservationPart = Annotated[str, AfterValidator(_checked_part)]
 
 
 class Terms(Settings):
@@ -126,11 +126,11 @@ class Reservation(Terms):
 
     kind = "reservation"
 
-    name: _Part
+    name: ReservationPart
     project: str | None = None
     """Of its owner, if it is shared by another project."""
-    block: _Part | None = None
-    sub_block: _Part | None = None
+    block: ReservationPart | None = None
+    sub_block: ReservationPart | None = None
 
     @field_validator("sub_block")
     @classmethod
