@@ -134,6 +134,47 @@ def new(  # noqa: PLR0913 - a flag for each question
     raise typer.Exit(create(team, flags, force=force))
 
 
+@app.command()
+def review(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE_OR_DIR", help="YAML of anybody's; - is the standard input."),
+    ] = None,
+    *,
+    preview: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="What `pulumi preview --json` has written; or -."),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose rules hold. By default as it is labelled."),
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Levels, limits and allowances; see docs/policies.md."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A rule that could not be evaluated fails.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0 instead.")] = False,
+) -> None:
+    """Judge Kubernetes YAML, renderings or previews by the rules of docs/policies.md.
+
+    Exits with 0 if nothing mandatory is found, 1 if something is, 2 if something could not be read.
+    """
+    from infra.cli.review import Request
+    from infra.cli.review import review as judge
+
+    if not paths and not preview:
+        raise typer.BadParameter("name files or folders, or --preview FILE")
+    if json and sarif:
+        raise typer.BadParameter("choose one of --json and --sarif")
+    form = "sarif" if sarif else "json" if json else "text"
+    request = Request(paths or [], preview or [], environment, settings, strict, form)
+    raise typer.Exit(judge(request))
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,0 +1,1 @@
+"""Rules over cloud resources and Kubernetes objects, whoever wrote them, and their verdict."""

@@ -1,0 +1,29 @@
+"""All rules: importing this module registers them."""
+
+from policies import (
+    capacity,
+    changes,
+    engines,
+    hygiene,
+    pools,
+    runs,
+    secrets,
+    security,
+    slices,
+    start,
+)
+from policies.rule import RULES
+
+__all__ = [
+    "RULES",
+    "capacity",
+    "changes",
+    "engines",
+    "hygiene",
+    "pools",
+    "runs",
+    "secrets",
+    "security",
+    "slices",
+    "start",
+]
