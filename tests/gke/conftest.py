@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.gke.journey import EXAMPLES, STACKS, Journey, look, travel
+from tests.gke.journey import STACKS, Journey, travel
 from tests.tools.project import REPOSITORY
 
 AT_ONCE = 2
@@ -23,12 +23,9 @@ def journeys(request, tmp_path_factory) -> Iterator[dict[str, Future[Journey]]]:
     """Those that the chosen tests look at, on their way."""
     params = [getattr(item, "callspec", None) for item in request.session.items]
     wanted = {param.params.get("journey") for param in params if param}
-    roots = {name: tmp_path_factory.mktemp(name) for name in (*STACKS, *EXAMPLES) if name in wanted}
+    roots = {name: tmp_path_factory.mktemp(name) for name in STACKS if name in wanted}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {
-            name: pool.submit(travel if name in STACKS else look, name, root)
-            for name, root in roots.items()
-        }
+        yield {name: pool.submit(travel, name, root) for name, root in roots.items()}
 
 
 @pytest.fixture

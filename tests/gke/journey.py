@@ -1,7 +1,8 @@
 """A stack's whole life on the real engine, gone through once and looked at by many tests."""
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ from tests.gke.cloud_stack import CloudStack, Done, stack_file
 from tests.standin.api import Made
 from tests.standin.cloud import Cloud
 
-STACKS = ("prod", "staging", "dev", "autopilot", "existing")
+STACKS = (
+    *("prod", "staging", "dev", "autopilot", "existing"),
+    *("v5e", "v5p", "tpu7x", "two-shapes"),
+)
 PROTECTED = "prod"
 UNPROTECTED = {"deletion_protection": False}
-EXAMPLES = ("v5e", "v5p", "tpu7x", "two-shapes")
 
 LIMIT_S = 900
 """Of a test that waits for a journey, on a machine that has other work as well."""
@@ -25,6 +28,9 @@ OTHERS = "others.example"
 """Where the cluster that is there already answers."""
 CORPORA = {"acme-ml-corpora", "acme-ml-prod-corpora"}
 """Buckets of the users, who read their own sources."""
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+"""From what a stack file declares to keys that are put in place of its own."""
 
 KUBECONFIG = f"""
 apiVersion: v1
@@ -43,18 +49,18 @@ class Journey:
     stack: CloudStack
     first: Done
     """A preview while nothing exists."""
-    up: Done | None = None
-    google: dict[str, Made] = field(default_factory=dict)
-    kubernetes: list[dict[str, Any]] = field(default_factory=list)
-    state: str = ""
-    again: Done | None = None
+    up: Done
+    google: dict[str, Made]
+    kubernetes: list[dict[str, Any]]
+    state: str
+    again: Done
     """A preview with nothing changed."""
-    refreshed: Done | None = None
+    refreshed: Done
     """The same after a refresh."""
-    what_if: dict[str, Done] = field(default_factory=dict)
+    what_if: dict[str, Done]
     """Previews of changes to the stack file."""
-    destroyed: Done | None = None
-    way_out: tuple[Done, Done] | None = None
+    destroyed: Done
+    way_out: tuple[Done, Done] | None
     """Of a protected cluster: what takes the protection away, and the second `destroy`."""
 
     def pools(self) -> list[dict[str, Any]]:
@@ -78,36 +84,41 @@ def prepare(name: str, root: Path) -> CloudStack:
     return stack
 
 
-def look(name: str, root: Path) -> Journey:
-    """Only the first preview."""
-    stack = prepare(name, root)
-    with stack.cloud:
-        return Journey(stack, stack.preview())
-
-
 def travel(name: str, root: Path) -> Journey:
     stack = prepare(name, root)
-    cloud = stack.cloud
-    with cloud:
-        journey = Journey(stack, stack.preview())
-        journey.up = stack.up()
-        journey.google = copy.deepcopy(cloud.google.made)
-        journey.kubernetes = [copy.deepcopy(made.args) for made in cloud.kubernetes.made.values()]
-        journey.state = stack.pulumi("stack", "export").output
-        journey.again = stack.preview("--diff", "--expect-no-changes")
-        refresh = stack.pulumi("refresh", "--yes", "--skip-preview")
-        assert refresh.code == 0, refresh.output
-        journey.refreshed = stack.preview("--diff", "--expect-no-changes")
-        text = stack.file.read_text()
-        for what, change in CHANGES.get(name, {}).items():
-            stack.declare(**change(stack.declared))
-            journey.what_if[what] = stack.preview()
-        stack.file.write_text(text)
-        journey.destroyed = stack.destroy()
-        if name == PROTECTED:
-            stack.declare(cluster={**stack.declared["raytpu:cluster"], **UNPROTECTED})
-            journey.way_out = (stack.up("--target", "**:Cluster::*"), stack.destroy())
-    return journey
+    with stack.cloud as cloud:
+        return Journey(
+            stack,
+            first=stack.preview(),
+            up=stack.up(),
+            google=copy.deepcopy(cloud.google.made),
+            kubernetes=[copy.deepcopy(made.args) for made in cloud.kubernetes.made.values()],
+            state=stack.pulumi("stack", "export").output,
+            again=stack.preview("--diff", "--expect-no-changes"),
+            refreshed=_refreshed(stack),
+            what_if={what: _what_if(stack, c) for what, c in CHANGES.get(name, {}).items()},
+            destroyed=stack.destroy(),
+            way_out=_way_out(stack) if name == PROTECTED else None,
+        )
+
+
+def _refreshed(stack: CloudStack) -> Done:
+    refresh = stack.pulumi("refresh", "--yes", "--skip-preview")
+    assert refresh.code == 0, refresh.output
+    return stack.preview("--diff", "--expect-no-changes")
+
+
+def _what_if(stack: CloudStack, change: Change) -> Done:
+    text = stack.file.read_text()
+    stack.declare(**change(stack.declared))
+    done = stack.preview()
+    stack.file.write_text(text)
+    return done
+
+
+def _way_out(stack: CloudStack) -> tuple[Done, Done]:
+    stack.declare(cluster={**stack.declared["raytpu:cluster"], **UNPROTECTED})
+    return stack.up("--target", "**:Cluster::*"), stack.destroy()
 
 
 def _another_copy(declared: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.gke.journey import EXAMPLES, LIMIT_S, PROTECTED, STACKS
+from tests.gke.journey import LIMIT_S, PROTECTED, STACKS
 
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
@@ -13,7 +13,7 @@ def stacks(*names):
     return pytest.mark.parametrize("journey", names, indirect=True)
 
 
-@stacks(*STACKS, *EXAMPLES)
+@stacks(*STACKS)
 def test_the_first_preview_of_an_empty_project_only_creates(journey):
     assert journey.first.code == 0, journey.first.output
     assert journey.first.counts.keys() == {"create"}

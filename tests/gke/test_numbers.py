@@ -25,9 +25,18 @@ SIZES = [
     ("autopilot", "chat", 1, 1, 8),
     ("existing", "train", 4, 1, 4),
     ("existing", "chat", 1, 1, 4),
+    ("v5e", "chat", 1, 1, 8),
+    ("v5p", "train", 4, 1, 4),
+    ("tpu7x", "train", 2, 1, 4),
 ]
 # stack, workload, Ray workers of the one program
-TRAINERS = [("staging", "pretrain", 4), ("prod", "pretrain", 16), ("existing", "pretrain", 4)]
+TRAINERS = [
+    ("staging", "pretrain", 4),
+    ("prod", "pretrain", 16),
+    ("existing", "pretrain", 4),
+    ("v5p", "pretrain", 4),
+    ("tpu7x", "pretrain", 2),
+]
 # stack, workload, replicas, chips of one
 SERVERS = [
     ("dev", "chat", 1, 8),
@@ -35,6 +44,7 @@ SERVERS = [
     ("prod", "chat", 2, 8),
     ("autopilot", "chat", 1, 8),
     ("existing", "chat", 1, 4),
+    ("v5e", "chat", 1, 8),
 ]
 
 sizes = pytest.mark.parametrize(
@@ -44,10 +54,13 @@ sizes = pytest.mark.parametrize(
 
 def groups(journey, name):
     """Worker groups of a slice, of all Ray clusters of the stack."""
-    specs = [job["spec"]["rayClusterSpec"] for job in journey.objects("RayJob").values()] + [
-        one["spec"]["rayClusterConfig"] for one in journey.objects("RayService").values()
-    ]
-    return [g for spec in specs for g in spec.get("workerGroupSpecs", []) if g["groupName"] == name]
+    jobs = [job["spec"]["rayClusterSpec"] for job in journey.objects("RayJob").values()]
+    services = [s["spec"]["rayClusterConfig"] for s in journey.objects("RayService").values()]
+    return [g for spec in [*jobs, *services] for g in _workers(spec) if g["groupName"] == name]
+
+
+def _workers(spec):
+    return spec.get("workerGroupSpecs", [])
 
 
 def most_nodes(pool):
@@ -55,8 +68,25 @@ def most_nodes(pool):
     return pool["autoscaling"]["maxNodeCount"] if "autoscaling" in pool else size
 
 
-def test_every_slice_of_every_stack_is_in_the_table():
-    assert {stack for stack, *_ in SIZES} == {*STACKS}
+def test_every_stack_with_slices_of_one_shape_is_in_the_table():
+    assert {stack for stack, *_ in SIZES} == {*STACKS} - {"two-shapes"}
+
+
+@pytest.mark.parametrize("journey", ["two-shapes"], indirect=True)
+def test_two_shapes_of_a_slice_are_two_groups_on_one_class(journey):
+    [cluster] = journey.objects("RayCluster").values()
+    made = [(g["groupName"], g["numOfHosts"], g["replicas"]) for g in _workers(cluster["spec"])]
+    assert made == [("train", 8, 1), ("train-v5e-4x4", 4, 0)]
+    [class_] = journey.objects("ComputeClass").values()
+    rungs = [rung["tpu"] for rung in class_["spec"]["priorities"]]
+    assert rungs == [
+        {"type": "tpu-v6e-slice", "count": 4, "topology": "4x8"},
+        {"type": "tpu-v5-lite-podslice", "count": 4, "topology": "4x4"},
+    ]
+    assert [
+        group["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
+        for group in _workers(cluster["spec"])
+    ] == ["4x8", "4x4"]
 
 
 @sizes
@@ -108,7 +138,17 @@ def test_a_served_model_has_a_replica_a_slice(journey, name, replicas, chips):
 
 @pytest.mark.parametrize(
     ("journey", "quota"),
-    [("dev", 8), ("staging", 32), ("prod", 80), ("autopilot", 8), ("existing", 20)],
+    [
+        ("dev", 8),
+        ("staging", 32),
+        ("prod", 80),
+        ("autopilot", 8),
+        ("existing", 20),
+        ("v5e", 8),
+        ("v5p", 16),
+        ("tpu7x", 8),
+        ("two-shapes", 48),
+    ],
     indirect=["journey"],
 )
 def test_the_team_may_have_what_its_stack_declares(journey, quota):
