@@ -33,7 +33,8 @@ def main() -> None:
         node_name=LOOPBACK,
         dashboard_host=LOOPBACK,
         dashboard_agent_listen_port=0,
-        include_log_monitor=True,  # pyright: ignore[reportArgumentType] # declared str, used as bool
+        # Of the head, where drivers are: one for each of many hosts would take their cores.
+        include_log_monitor=head,
         no_monitor=True,
         **options,
     )

@@ -23,12 +23,12 @@ from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.data.corpus import TOKENIZER
 from workloads.errors import UserError
-from workloads.log import say
 from workloads.model import hf, sharding
 from workloads.settings import TrainSettings
 from workloads.train import run
 from workloads.train.checkpoints import Checkpoints, latest_step
 from workloads.train.job import Job
+from workloads.train.progress import tell
 from workloads.train.run import Result
 from workloads.train.step import State, Trainer, make_trainer
 
@@ -47,7 +47,7 @@ def train(job: Job) -> Result:
         first = latest_step(job.url(run.CHECKPOINTS))
         state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        _tell(_start_line(mesh, parameters, first))
+        tell(_start_line(mesh, parameters, first))
         clock.lap("start")
         state = _steps(Session(job, trainer, checkpoints, clock), state, first)
         checkpoints.wait()
@@ -153,8 +153,8 @@ def _steps(session: Session, state: State, first: int) -> State:
             clock.lap("checkpoint")
         if evaluates:
             held_out = _evaluate(job, trainer, state)
-            _tell(f"step {step}/{settings.steps}  held-out loss {held_out:.3f}")
-            ray.train.report({"step": step, "held_out_loss": held_out})
+            line = f"step {step}/{settings.steps}  held-out loss {held_out:.3f}"
+            tell(line, step=step, held_out_loss=held_out)
             clock.lap("evaluate")
     return state
 
@@ -181,10 +181,10 @@ def _progress(
     trainer: Trainer, settings: TrainSettings, step: int, loss: float, tokens_per_s: float
 ) -> None:
     rate = float(jnp.asarray(trainer.schedule(step)))
-    _tell(
+    line = (
         f"step {step}/{settings.steps}  loss {loss:.3f}  tokens/s {tokens_per_s:.0f}  lr {rate:.2e}"
     )
-    ray.train.report({"step": step, "loss": loss, "tokens_per_s": tokens_per_s})
+    tell(line, step=step, loss=loss, tokens_per_s=tokens_per_s)
 
 
 def _evaluate(job: Job, trainer: Trainer, state: State) -> float:
@@ -217,8 +217,3 @@ def _export(job: Job, model: Any) -> None:
         hf.export(model, folder, tokenizer_json=tokenizer)
         if not local and jax.process_index() == 0:
             fs.put(f"{folder}/", target, recursive=True)
-
-
-def _tell(line: str) -> None:
-    if jax.process_index() == 0:
-        say(line)

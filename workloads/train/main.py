@@ -98,12 +98,17 @@ def _wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
 
 
 def _fit(job: Job) -> Result:
-    from ray.data import ExecutionOptions
+    from ray.data import ExecutionOptions, ExecutionResources
     from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.jax import JaxTrainer
 
+    from workloads.train.progress import Progress
+
     contract = job.contract
-    in_order = DataConfig(execution_options=ExecutionOptions(preserve_order=True))
+    # A task for each host keeps all of them fed; more would only make processes.
+    reading = ExecutionOptions(
+        preserve_order=True, resource_limits=ExecutionResources(cpu=contract.workers)
+    )
     trainer = JaxTrainer(
         _worker,
         train_loop_config={"job": job},
@@ -117,6 +122,7 @@ def _fit(job: Job) -> Result:
         run_config=RunConfig(
             name="train",
             storage_path=job.url("ray"),
+            callbacks=[Progress()],
             failure_config=FailureConfig(
                 max_failures=job.settings.max_failures,
                 # An attempt that finds no whole slice ends after a minute.
@@ -124,7 +130,7 @@ def _fit(job: Job) -> Result:
             ),
         ),
         datasets=_datasets(job),
-        dataset_config=in_order,  # pyright: ignore[reportArgumentType] # its hint is wrong
+        dataset_config=DataConfig(execution_options=reading),  # pyright: ignore[reportArgumentType] # its hint is wrong
     )
     outcome = trainer.fit().return_value
     if isinstance(outcome, Result):
