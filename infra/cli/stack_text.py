@@ -44,8 +44,8 @@ def _images(answers: Answers) -> str:
     repository = f"{answers.location}-docker.pkg.dev/{answers.project}/raytpu-{answers.stack}"
     vllm = f"    vllm: {repository}/vllm:0.1.0\n" if answers.purpose == "serve" else ""
     return f"""\
-  # The stack makes the repository; docs/gke.md says how to build and push. By digest they cannot
-  # change: {repository}/ray@sha256:...
+  # The stack makes their repository; docs/gke.md says how to build and push. A tag may be moved:
+  # prod wants IMAGE@sha256:DIGEST, as `docker push` prints it.
   raytpu:images:
     ray: {repository}/ray:0.1.0
 {vllm}"""

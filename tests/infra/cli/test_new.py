@@ -157,6 +157,15 @@ def test_what_it_wrote_passes_check_by_its_name(project):
     assert CliRunner().invoke(app, ["check", "vision-prod"]).exit_code == 0
 
 
+@pytest.mark.parametrize("workload", offers.PURPOSES)
+def test_what_it_wrote_passes_the_review(project, workload):
+    assert new(workload=workload).exit_code == 0
+    CliRunner().invoke(app, ["render", "vision-dev", "--out", "rendered"])
+    result = CliRunner().invoke(app, ["review", "rendered/vision-dev"])
+    assert result.exit_code == 0, result.output
+    assert " 0 mandatory" in result.stdout
+
+
 def test_several_zones_take_a_compute_class(project):
     new(zones="us-east5-b, us-east5-a")
     assert config(project)["cluster"]["zones"] == ["us-east5-b", "us-east5-a"]
