@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 Level = Literal["mandatory", "advisory", "off"]
+
+
+def _off(value: object) -> object:
+    """What YAML makes of an `off` without quotes."""
+    return "off" if value is False else value
+
+
+_WrittenLevel = Annotated[Level, BeforeValidator(_off)]
 
 OTHER = "staging"
 """The environment whose defaults hold for one of another name."""
@@ -44,7 +52,7 @@ class Settings(_Model):
 
     strict: bool = False
     """Whether a rule that could not be evaluated fails."""
-    levels: dict[str, Level] = {}
+    levels: dict[str, _WrittenLevel] = {}
     """Of single rules, by id."""
     limits: Limits = Limits()
     allow: Allowances = Allowances()

@@ -1,0 +1,205 @@
+"""Each rule lets a correct set pass and finds each field that is broken in it."""
+
+import itertools
+
+import pytest
+
+from policies.evaluate import evaluate
+from policies.rules import RULES
+from policies.settings import settings_of
+from policies.view import View
+from tests.policies.cases import CASES, HF
+from tests.policies.sets import SETS, changed, good, items
+
+ENVIRONMENTS = ("dev", "staging", "prod")
+ELSEWHERE = {"changes-keep", "pools-groups", "capacity-auto-creation"}
+"""Rules over more than one document, with tests of their own."""
+
+
+def verdict(documents, folder, *, environment="prod", limits=None, whole=False):
+    given = {"environments": {environment: {"limits": limits or {}}}}
+    settings = settings_of(environment, given, RULES)
+    return evaluate(View(items(documents, folder), whole=whole), settings, environment)
+
+
+def rules(found):
+    return {finding.rule for finding in found.findings}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+@pytest.mark.parametrize("name", SETS)
+def test_a_correct_set_has_no_finding(name, environment, tmp_path):
+    found = verdict(good(name), tmp_path, environment=environment)
+    assert not found.findings
+    assert not found.not_evaluated
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule} {case.says}")
+def test_a_broken_field_is_found_and_said(case, tmp_path):
+    documents = changed(good(case.good), case.of, case.changes)
+    found = verdict(
+        documents,
+        tmp_path,
+        environment=case.environment,
+        limits=case.limits,
+        whole=case.whole,
+    )
+    said = [f"{f.fault.what}; {f.fault.fix}" for f in found.findings if f.rule == case.rule]
+    assert any(case.says in line for line in said), [f.message for f in found.findings]
+    assert all(0 < len(line) < 300 and "\n" not in line for line in said)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - ELSEWHERE))
+def test_a_rule_has_a_passing_input_and_one_that_fails(rule, tmp_path):
+    mine = [case for case in CASES if case.rule == rule]
+    assert mine, "write a case"
+    passing = items(good(mine[0].good), tmp_path)
+    assert any([*RULES[rule].over(item)] for item in passing), "it judges nothing of what passes"
+
+
+def test_no_message_shows_a_secret(tmp_path):
+    shown = [case for case in CASES if case.rule.startswith("secrets-literal") and case.changes]
+    for index, case in enumerate(shown):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        found = verdict(changed(good(case.good), case.of, case.changes), folder)
+        lines = " ".join(f"{f.place} {f.message}" for f in found.findings)
+        for secret in (HF, "short", "0123456789", "abcdefgh", "hunter22", "abc\n"):
+            assert secret not in lines
+
+
+def test_a_pod_without_a_digest_is_as_good_in_dev(tmp_path):
+    image = {"spec.containers[0].image": "us-docker.pkg.dev/acme/bench/bench:1"}
+    documents = changed(good("others"), "Pod/one", image)
+    assert rules(verdict(documents, tmp_path, environment="dev")) == set()
+
+
+def test_a_level_can_be_set_for_one_environment(tmp_path):
+    image = {"spec.containers[0].image": "us-docker.pkg.dev/acme/bench/bench:1"}
+    documents = changed(good("others"), "Pod/one", image)
+    given = {"environments": {"prod": {"levels": {"images-pinned": "off"}}}}
+    view = View(items(documents, tmp_path))
+    assert not evaluate(view, settings_of("prod", given, RULES), "prod").findings
+    assert evaluate(view, settings_of("prod", None, RULES), "prod").refused
+
+
+POOL_OF = {"raytpu/slice": "train"}
+
+
+def both(**group):
+    """The hand-written run on the hand-written pool of its slice."""
+    from tests.policies.cases import JOB, JOB_GROUP, JOB_POD, selector
+
+    own = {f"{JOB_POD}.nodeSelector": selector("4x4", **POOL_OF), **group}
+    own = {path.replace("GROUP", JOB_GROUP): value for path, value in own.items()}
+    return {**good("cloud"), **changed(good("training"), JOB, own)}
+
+
+def test_a_group_finds_its_pool(tmp_path):
+    assert rules(verdict(both(), tmp_path)) == set()
+
+
+def test_a_group_of_more_slices_than_pools_waits(tmp_path):
+    found = verdict(both(**{"GROUP.maxReplicas": 2}), tmp_path)
+    assert "pools-groups" in rules(found)
+
+
+def test_a_group_of_another_shape_than_its_pool_waits(tmp_path):
+    from tests.policies.cases import TRAIN
+
+    documents = changed(both(), TRAIN, {"placement_policy.tpu_topology": "4x8"})
+    found = [f for f in verdict(documents, tmp_path).findings if f.rule == "pools-groups"]
+    assert "pool train-0 is ct6e-standard-4t 4x8" in found[0].fault.what
+
+
+def test_a_class_makes_nothing_on_an_old_cluster_without_auto_provisioning(tmp_path):
+    from tests.policies.cases import CLUSTER
+
+    documents = {**good("cloud"), **good("serving")}
+    assert rules(verdict(documents, tmp_path)) == set()
+    old = changed(documents, CLUSTER, {"min_master_version": "1.32.4-gke.1"})
+    assert rules(verdict(old, tmp_path)) == {"capacity-auto-creation"}
+    enabled = {"min_master_version": "1.32.4-gke.1", "cluster_autoscaling.enabled": True}
+    assert rules(verdict(changed(documents, CLUSTER, enabled), tmp_path)) == set()
+
+
+def test_a_second_slice_may_be_declared_by_a_quota_or_an_allowance(tmp_path):
+    from tests.policies.cases import SERVICE
+    from tests.policies.sets import GONE
+
+    documents = changed(good("serving"), SERVICE, {"spec.upgradeStrategy": GONE})
+    chips = {"spec.hard": {"requests.google.com/tpu": "64"}}
+    doubled = changed(documents, "ResourceQuota/tpu", chips)
+    assert rules(verdict(doubled, tmp_path)) == set()
+    given = {"environments": {"prod": {"allow": {"second_slice": ["chat"]}}}}
+    view = View(items(documents, tmp_path))
+    assert not evaluate(view, settings_of("prod", given, RULES), "prod").findings
+
+
+@pytest.mark.parametrize(
+    ("machine", "chips", "topology"),
+    [("tpu-v5-lite-podslice", 1, "1x1"), ("tpu-v6e-slice", 1, "1x1"), ("tpu-v6e-slice", 8, "2x4")],
+)
+def test_the_smallest_slices_are_let_through(machine, chips, topology, tmp_path):
+    from tests.policies.cases import chips as limits
+    from tests.policies.cases import selector
+
+    changes = {
+        "spec.nodeSelector": selector(topology, machine),
+        "spec.containers[0].resources": limits(chips),
+    }
+    assert rules(verdict(changed(good("others"), "Pod/one", changes), tmp_path)) == set()
+
+
+def test_two_hosts_of_four_chips_are_a_slice_too(tmp_path):
+    """P02: v6e 2x4 is one host of 8 chips, or two of 4."""
+    from tests.policies.cases import JOB, JOB_CONTAINER, JOB_GROUP, JOB_POD, selector
+    from tests.policies.cases import chips as limits
+
+    run = "python train.py --num_workers 2 --output gs://acme-runs/p"
+    changes = {
+        f"{JOB_POD}.nodeSelector": selector("2x4"),
+        f"{JOB_CONTAINER}.resources": limits("4"),
+        f"{JOB_GROUP}.numOfHosts": 2,
+        "spec.entrypoint": run,
+    }
+    assert rules(verdict(changed(good("training"), JOB, changes), tmp_path)) == set()
+
+
+def test_the_deployment_and_its_engine_do_not_both_ask_for_chips(tmp_path):
+    """P25: 16 chips asked, 8 there."""
+    from tests.policies.cases import CHAT_CONTAINER, CHAT_GROUP, CHAT_POD, SERVICE, selector
+    from tests.policies.cases import chips as limits
+
+    config = (
+        "applications:\n- name: llm\n  args: {engine_kwargs: {tensor_parallel_size: 8}}\n"
+        "  deployments: [{name: S, ray_actor_options: {resources: {TPU: %d}}}]\n"
+    )
+    for taken, expected in ((8, {"slices-engine"}), (0, set())):
+        changes = {
+            f"{CHAT_POD}.nodeSelector": selector("2x4"),
+            f"{CHAT_CONTAINER}.resources": limits("8"),
+            f"{CHAT_GROUP}.numOfHosts": 1,
+            "spec.serveConfigV2": config % taken,
+        }
+        documents = changed(good("serving"), SERVICE, changes)
+        documents["serving.yaml"] = [
+            d for d in documents["serving.yaml"] if d["kind"] != "ComputeClass"
+        ]
+        assert rules(verdict(documents, tmp_path)) == expected
+
+
+RAW = set(
+    "P01 P02 P03 P06 P07 P09 P10 P12 P14 P18 P19 P20 P23 P29 P30 P31 P32 P34 P40".split()  # noqa: SIM905
+)
+"""Reported faults that a manifest or a preview can show, each caught by a case above. P04 and P25
+have tests of their own; P35 and P37 are of the preview and the pack."""
+
+
+def test_every_reported_fault_that_a_manifest_shows_has_a_case():
+    assert {case.pain for case in CASES if case.pain} == RAW
+
+
+def test_rules_claim_no_reported_fault_without_a_case():
+    claimed = set(itertools.chain.from_iterable(rule.pains for rule in RULES.values()))
+    assert claimed <= RAW | {"P04", "P25"}
