@@ -157,8 +157,9 @@ def test_what_it_wrote_passes_check_by_its_name(project):
     assert CliRunner().invoke(app, ["check", "vision-prod"]).exit_code == 0
 
 
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("workload", offers.PURPOSES)
-def test_what_it_wrote_passes_the_review(project, workload):
+def test_what_it_wrote_passes_the_review(workload):
     assert new(workload=workload).exit_code == 0
     CliRunner().invoke(app, ["render", "vision-dev", "--out", "rendered"])
     result = CliRunner().invoke(app, ["review", "rendered/vision-dev"])
