@@ -1,11 +1,14 @@
 """Prices: what is known where, and that nothing else is made up."""
 
+import re
+
 import pytest
 
 from infra.config.stackfile import UnreadableError
 from infra.cost.prices import PUBLIC, with_own
 from infra.errors import ConfigError
 from infra.tpu.catalog import GENERATIONS
+from tests.tools.project import REPOSITORY
 
 # By hand, from lines of other shapes of the catalogue that the table is taken from: USD an hour
 # for a whole slice, and its chips.
@@ -134,6 +137,14 @@ def test_a_faulty_list_is_refused_with_the_way_out(tmp_path, old, new, told):
     with pytest.raises(ConfigError) as refused:
         own(tmp_path, OWN.replace(old, new, 1))
     assert told in str(refused.value)
+
+
+def test_the_example_of_the_docs_is_such_a_list(tmp_path):
+    text = (REPOSITORY / "docs/cost.md").read_text()
+    [example] = re.findall(r"```yaml\n(# prices\.yaml.*?)```", text, re.DOTALL)
+    prices = own(tmp_path, example)
+    assert usd(prices.chip("v6e", "reservation", "us-east5-b")) == 1.49
+    assert usd(prices.machine("n2-standard-8", "us-east5")) == pytest.approx(0.3496)
 
 
 def test_a_list_that_cannot_be_read_is_told(tmp_path):
