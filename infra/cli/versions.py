@@ -4,7 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.cli.check import Report, check, check_text
+from infra.cli.check import Report, check, check_text, new_file
+from infra.config.stackfile import UnreadableError
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class UnknownVersionError(Exception):
 
 def version(against: str, of: Path) -> Version:
     """A stack of that name, or else the file `of` at the commit of that name."""
-    report = check(against)
-    if not report.unreadable or Path(against).exists():
+    if _is_stack(against):
+        report = check(against)
         return Version(report.file, report)
     commit = _git(
         of, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{against}^{{commit}}"
@@ -34,6 +35,13 @@ def version(against: str, of: Path) -> Version:
     name = f"{against}:{of}"
     text = _git(of, "cat-file", "blob", f"{commit.decode().strip()}:./{of.name}")
     return Version(name, None if text is None else check_text(text, of.name, name))
+
+
+def _is_stack(name: str) -> bool:
+    try:
+        return Path(name).is_file() or new_file(name).is_file()
+    except UnreadableError:
+        return False
 
 
 def _git(beside: Path, *arguments: str) -> bytes | None:

@@ -149,9 +149,16 @@ class _Held:
 
 def _held(tpu: TpuSlice, users: list[Workload], usage: Usage) -> _Held:
     """For how long the stack has the hosts."""
+    busy = _busy(users, usage)
+    if not tpu.keep_nodes:
+        return busy
+    idle = usage.hours_per_month - busy.hours
+    why = f"kept, of which idle {idle:,.0f} hours or more" if idle > 0 else "kept"
+    return _Held(usage.hours_per_month, why)
+
+
+def _busy(users: list[Workload], usage: Usage) -> _Held:
     month = usage.hours_per_month
-    if tpu.keep_nodes:
-        return _Held(month, "kept")
     match users:
         case []:
             return _Held(0, "no workload uses it")

@@ -11,6 +11,7 @@ from infra.cli.app import app
 from tests.tools.project import REPOSITORY
 
 DEV = REPOSITORY / "stacks/Pulumi.dev.yaml"
+LOCAL = REPOSITORY / "stacks/Pulumi.local.yaml"
 STAGING = REPOSITORY / "stacks/Pulumi.staging.yaml"
 CONFIG = yaml.safe_load(DEV.read_text())["config"]
 
@@ -62,6 +63,17 @@ def test_a_table_shows_each_part_and_the_sum():
     assert " ".join(chat.split()) == (
         "slice chat 2x4 of v6e, spot, us-east5-b 8 chips 730 5,840 chip-hours 1.3500 7,884 serves"
     )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in REPOSITORY.glob("stacks/**/Pulumi.*.yaml") if path != LOCAL],
+    ids=lambda path: path.stem,
+)
+@pytest.mark.parametrize("form", ["--json", "--markdown", "--hours-per-month=0"])
+def test_every_stack_of_this_repository_has_a_price(path, form):
+    result = cost(path, form, "--against", DEV)
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_what_is_assumed_and_not_counted_is_said_with_sources_and_dates():
@@ -133,6 +145,14 @@ def test_a_faulty_older_version_does_not_hide_the_price(repository):
     assert "not compared with HEAD:Pulumi.dev.yaml, which has no price: HEAD:" in result.stdout
     assert "'3x3' is no topology" in result.stdout
     assert as_json("Pulumi.dev.yaml", "--against", "HEAD")["against"]["changes"] == []
+
+
+def test_a_stack_of_the_name_comes_before_a_commit_even_if_it_is_broken(repository):
+    (repository / "Pulumi.yaml").write_text("name: raytpu\n")
+    (repository / "Pulumi.before.yaml").write_text("config: [")
+    result = cost("dev", "--against", "before")
+    assert result.exit_code == 0
+    assert "not compared with before, which has no price:" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["nope", "--help", "-p", "HEAD:Pulumi.dev.yaml"])

@@ -49,8 +49,10 @@ def test_kept_nodes_are_paid_while_idle():
     [empty] = line(of(), "slice train").options
     assert (kept.hours, empty.hours) == (730, 0)
     assert (kept.usd, empty.usd) == (pytest.approx(16 * 730 * 2.7), 0)
-    [trained] = line(of(DATA, TRAIN, keep_nodes=True), "slice train").options
-    assert trained.hours == 730
+    [trained] = line(of(DATA, TRAIN | {"deadline": "3d"}, keep_nodes=True), "slice train").options
+    assert (trained.hours, trained.note) == (730, "kept, of which idle 658 hours or more")
+    [served] = line(of(CHAT, keep_nodes=True), "slice train").options
+    assert (served.hours, served.note) == (730, "kept")
 
 
 def test_rungs_are_ways_to_the_same_slice_of_which_one_is_paid():
