@@ -64,10 +64,14 @@ def remark(flag: str, offer: str) -> str:
     if flag == "machine-type":
         machine = MACHINES[offer]
         memory = machine.chips * GENERATIONS[machine.generation].hbm_gib_per_chip
-        return f"  {machine.generation}, {machine.chips} chips, {memory} GiB of HBM"
+        return f"  {machine.generation}, {_chips(machine.chips)}, {memory} GiB of HBM"
     if flag == "topology":
-        return f"  {topologies.chips(offer)} chips"
+        return f"  {_chips(topologies.chips(offer))}"
     return _REMARKS.get(offer, "")
+
+
+def _chips(number: int) -> str:
+    return f"{number} chip{'s' if number > 1 else ''}"
 
 
 def machine_types() -> tuple[str, ...]:

@@ -258,6 +258,7 @@ def test_without_a_project_nothing_is_written(tmp_path, monkeypatch):
 
 def test_every_machine_type_has_a_remark_while_choosing():
     assert offers.remark("machine-type", "ct6e-standard-8t") == "  v6e, 8 chips, 256 GiB of HBM"
+    assert offers.remark("topology", "1x1") == "  1 chip"
     assert all(offers.remark("machine-type", name) for name in MACHINES)
 
 
