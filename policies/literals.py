@@ -34,7 +34,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _REFERENCE = re.compile(r"^\s*$|^\[secret\]$|^\$|^(?:projects|gs:|/|file:)|^[<*]")
 """Of values that only say where a secret is: a variable, a path, a placeholder."""
 _FLAG = re.compile(
-    r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)(?:=|\s+)([^\s'\"]+)|\b([A-Z][A-Z0-9_]*)=([^\s'\"]+)"
+    r"(?<!\S)--?([A-Za-z0-9][A-Za-z0-9_.-]*)(?:=|\s+)([^\s'\"]+)|\b([A-Z][A-Z0-9_]*)=([^\s'\"]+)"
 )
 _KEY_KIND = "gcp.serviceaccount.Key"
 _TEXTS_OF_YAML = ("runtimeEnvYAML", "serveConfigV2")
