@@ -6,7 +6,7 @@ UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv
 PULUMI := tools/run pulumi
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup environment up down check test bench clean
+.PHONY: help setup environment up down review check test bench clean
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -27,6 +27,11 @@ up: setup ## bring a local stack up: train on a slice, serve what was trained (S
 down: setup ## end all that `make up` started; data and models stay in .raytpu/STACK/storage
 	tools/run python tools/pulumi/heal.py $(STACK) --local
 	$(PULUMI) destroy --stack $(STACK) --yes --skip-preview
+
+review: setup ## judge a preview: what the stack would be, and what would go for it (STACK=local)
+	mkdir -p .raytpu/previews
+	$(PULUMI) preview --stack $(STACK) --json --show-sames > .raytpu/previews/$(STACK).json || true
+	tools/run raytpu review --preview .raytpu/previews/$(STACK).json $(if $(SETTINGS),--settings $(SETTINGS))
 
 check: environment ## lint and types
 	tools/run ruff check && tools/run ruff format --check && tools/run pyright

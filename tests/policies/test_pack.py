@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pulumi_policy import (
+    PolicyCustomTimeouts,
+    PolicyResource,
+    PolicyResourceOptions,
+    StackValidationArgs,
+)
 from typer.testing import CliRunner
 
 from infra.cli.app import app
@@ -101,14 +107,18 @@ def test_review_of_the_steps_refuses_a_pool_that_is_replaced(previews, tmp_path)
     assert done.exit_code == 1
 
 
-@dataclass
-class Resource:
-    """What a policy is shown of one, as far as the pack reads it."""
-
-    resource_type: str
-    name: str
-    props: dict
-    urn: str = "urn:pulumi:prod::raytpu::x::y"
+def resource(type_, name, props):
+    """As a policy is shown it."""
+    urn = "urn:pulumi:prod::raytpu::x::y"
+    options = PolicyResourceOptions(
+        protect=False,
+        ignore_changes=[],
+        delete_before_replace=None,
+        aliases=[],
+        custom_timeouts=PolicyCustomTimeouts(0, 0, 0),
+        additional_secret_outputs=[],
+    )
+    return PolicyResource(type_, props, urn, name, options, None, None, [], {})
 
 
 def test_the_pack_and_review_say_the_same_of_the_same_objects(tmp_path):
@@ -122,7 +132,7 @@ def test_the_pack_and_review_say_the_same_of_the_same_objects(tmp_path):
     documents[0]["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["numOfHosts"] = 3.0
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all(plain(documents)))
     mine = View(read([str(tmp_path)], io.BytesIO()).items, whole=True)
-    theirs = [Resource(kinds[one["kind"]], one["metadata"]["name"], one) for one in documents]
+    theirs = [resource(kinds[one["kind"]], one["metadata"]["name"], one) for one in documents]
     seen = [judge(theirs, {}), evaluate(mine, default_settings("prod"), "prod")]
     said = [[(f.rule, f.level, f.fault.path, f.fault.what) for f in one.findings] for one in seen]
     assert said[0] == said[1]
@@ -132,7 +142,7 @@ def test_the_pack_and_review_say_the_same_of_the_same_objects(tmp_path):
 @pytest.mark.parametrize("sign", sorted(UNKNOWN))
 def test_a_value_that_is_not_known_never_counts_as_absent(sign):
     pool = {"nodeConfig": {"machineType": "ct6e-standard-4t", "spot": sign}}
-    verdict = judge([Resource("gcp:container/nodePool:NodePool", "p", pool)], {})
+    verdict = judge([resource("gcp:container/nodePool:NodePool", "p", pool)], {})
     assert "pools-terms" in {one.rule for one in verdict.not_evaluated}
 
 
@@ -155,14 +165,8 @@ def test_a_fault_of_the_packs_own_configuration_is_said():
     mandatory, _ = policies()
     said = []
 
-    @dataclass
-    class Args:
-        resources: list
-
-        def get_config(self):
-            return {"environments": {"dev": {"no": 1}}}
-
-    mandatory.validate(Args([]), lambda message, _: said.append(message))
+    config = {"environments": {"dev": {"no": 1}}}
+    mandatory.validate(StackValidationArgs([], config), lambda message, _: said.append(message))
     assert len(said) == 1
     assert said[0].startswith("the pack's configuration: environments.dev.no: extra inputs")
 

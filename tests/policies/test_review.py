@@ -18,7 +18,7 @@ from policies.preview import read_preview
 from policies.settings import DEFAULTS
 from policies.view import View
 from tests.policies.cases import HF, JOB, JOB_GROUP
-from tests.policies.sets import GOOD, changed, good
+from tests.policies.sets import GOOD, changed, good, put
 from tests.tools.project import REPOSITORY
 
 GOLDEN = sorted(path for path in (REPOSITORY / "tests/golden").iterdir() if path.is_dir())
@@ -299,11 +299,7 @@ def test_a_value_of_a_wrong_form_is_a_finding_or_none_but_never_a_fault(name, va
     paths = [*_paths(good(name))]
     for index, path in enumerate(paths[:: max(len(paths) // 40, 1)]):
         documents = good(name)
-        *above, last = path
-        target = documents
-        for part in above:
-            target = target[part]
-        target[last] = value
+        put(documents, path, value)
         folder = tmp_path / str(index)
         folder.mkdir()
         text = yaml.dump_all(documents[f"{name}.yaml"], Dumper=yaml.CSafeDumper)
