@@ -42,6 +42,7 @@ test: setup ## every test, the local stack's whole way among them
 bench: setup ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/local.py
 	tools/run python tools/bench/render.py
+	tools/run python tools/bench/review.py
 
 clean: ## remove environment, tools and state; not while a stack is up
 	rm -rf .venv .tools .raytpu .bench

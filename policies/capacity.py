@@ -135,7 +135,8 @@ def _group(pod: Pod) -> dict[str, Any]:
     pains=("P12",),
 )
 def _pin(pod: Pod, _: Context) -> Iterator[Fault]:
-    if pod.compute_class is not None:
+    # Google's own classes of Autopilot, such as Accelerator, are another thing.
+    if pod.compute_class is not None and pod.compute_class.islower():
         for label, node in pod.selector.entries():
             if label in REFUSED_BESIDE_CLASS or label == NODE_POOL_LABEL:
                 what = f"{label} beside a compute class leaves it no other rung"

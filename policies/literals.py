@@ -124,7 +124,7 @@ def _in_files(item: Item, _: Context) -> Iterator[Fault]:
         return
     for field in ("data", "stringData"):
         for _name, node in item.root[field].entries():
-            if node.value not in (None, "", "[secret]"):
+            if isinstance(node.value, str) and not _REFERENCE.search(node.value):
                 fix = "keep it in Secret Manager, or make it outside of the repository"
                 yield node.fault("holds its value", fix)
 

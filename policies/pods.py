@@ -1,7 +1,7 @@
 """The pods that an object makes, and the TPU slices that they ask for, whatever kind it is of."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -83,7 +83,10 @@ def _pods(item: Item) -> Iterator[Pod]:
         case "LeaderWorkerSet":
             template = spec["leaderWorkerTemplate"]
             parts = (template["leaderTemplate"], template["workerTemplate"])
-            yield from (Pod(item, part, hosts=template["size"]) for part in parts if part)
+            own = [Pod(item, part) for part in parts if part]
+            # A leader without chips is counted too, and is no host of the slice.
+            size = template["size"] if all(pod.chips for pod in own) else None
+            yield from (replace(pod, hosts=size) for pod in own)
         case "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet":
             yield Pod(item, spec["template"])
         case _:

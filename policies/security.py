@@ -154,7 +154,8 @@ def _ingress(spec: Node) -> Iterator[Fault]:
     for backend in backends:
         port = backend["service"]["port"]
         if port["number"].value in _RAY_PORTS - {8000} or port["name"].text == "dashboard":
-            yield port.fault("leads to Ray's dashboard", "leave it out; use a port-forward")
+            found = quote(port["number"].value or port["name"].value)
+            yield port.fault(f"leads to port {found} of Ray", "leave it out; use a port-forward")
 
 
 @rule(

@@ -23,11 +23,13 @@ from policies.engines import applications
 from policies.plain import mapping
 from policies.pods import Pod, hosts, machines, pods, shape, slices, tpu_pods
 from policies.rule import MANDATORY, Context, rule
-from policies.view import Fault, Item, Node
+from policies.view import Fault, Item, Node, UnknownError
 
 _GROUP_LIMIT, _LABEL_LIMIT = 41, 63
 _NAMES = {"RayCluster": (53, 41), "RayJob": (47, 35), "RayService": (47, 35)}
 """Longest names: of KubeRay's own validation, and with hosts that look for each other (names)."""
+_SLICE_TOPOLOGY = "cloud.google.com/gke-tpu-slice-topology"
+"""By which Kueue makes a slice out of several, or of a part."""
 _WORKERS = re.compile(r"--num[-_]workers[= ]+(\d{1,6})")
 
 
@@ -43,12 +45,16 @@ _WORKERS = re.compile(r"--num[-_]workers[= ]+(\d{1,6})")
 def _shape(pod: Pod, _: Context) -> Iterator[Fault]:
     accelerator, topology = pod.selector[ACCELERATOR_LABEL], pod.selector[TOPOLOGY_LABEL]
     yield from _chips_limited(pod)
+    if not pod.chips and pod.role == "other":
+        return  # what watches over TPU pods, on their nodes
     if not pod.chips:
         yield pod.spec["containers"].fault(
             "selects TPU nodes and asks for no chips", f"limit {CHIP_RESOURCE} to those of a host"
         )
         return
-    by_class = pod.compute_class is not None and pod.role == "other"
+    annotations = pod.template["metadata"]["annotations"]
+    in_others = annotations[_SLICE_TOPOLOGY] or pod.compute_class is not None
+    by_class = pod.role == "other" and in_others
     for label, name in ((accelerator, ACCELERATOR_LABEL), (topology, TOPOLOGY_LABEL)):
         if not label and not by_class:
             fix = f"add {name} to nodeSelector"
@@ -131,6 +137,8 @@ def _names(item: Item, _: Context) -> Iterator[Fault]:
     several = any((hosts(pod) or 1) > 1 for pod in workers)
     limit = _NAMES[item.kind][several]
     name = item.root["metadata"]["name"]
+    if "${" in (name.text or ""):
+        raise UnknownError(name.path)  # it is filled in before it is applied
     if (text := name.text) is not None and (len(text) > limit or not is_name(text)):
         what = f"{quote(text)} has {len(text)} characters, or others than a-z, 0-9 and '-'"
         yield name.fault(what, f"use at most {limit}, starting with a letter")

@@ -9,7 +9,8 @@ from policies.view import Fault, Item, Node
 
 FUSE = "gcsfuse.csi.storage.gke.io"
 _CACHES = ("VLLM_XLA_CACHE_PATH", "JAX_COMPILATION_CACHE_DIR")
-_SLICE_VARIABLES = re.compile(r"MEGASCALE_\w+|TPU_(WORKER_ID|WORKER_HOSTNAMES|NAME|TOPOLOGY)")
+_OF_A_HOST = re.compile(r"TPU_(WORKER_ID|WORKER_HOSTNAMES|NAME|TOPOLOGY)")
+_OF_SEVERAL_SLICES = re.compile(r"MEGASCALE_\w+")
 _PROBE_DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "failureThreshold": 3}
 _TIMEOUT = "ray.io/initializing-timeout"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
@@ -156,7 +157,10 @@ def _service_timeout(item: Item, context: Context) -> Iterator[Fault]:
     pains=("P29",),
 )
 def _slice_variables(pod: Pod, _: Context) -> Iterator[Fault]:
+    """Of several slices Ray Train sets them, and the webhook only if it is told their number."""
+    by_train = pod.item.kind == "RayJob"
     for container in pod.containers():
         for variable in container["env"]:
-            if _SLICE_VARIABLES.fullmatch(name := variable["name"].text or ""):
+            name = variable["name"].text or ""
+            if _OF_A_HOST.fullmatch(name) or (by_train and _OF_SEVERAL_SLICES.fullmatch(name)):
                 yield variable.fault(f"{name} is set by hand", "leave it out")

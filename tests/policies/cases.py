@@ -796,7 +796,7 @@ SECURITY = (
         "serving",
         "Ingress/site",
         {"spec.rules[0].http.paths[0].backend.service.port.number": 8265},
-        "dashboard",
+        "leads to port 8265 of Ray",
         pain="P40",
     ),
     Case(

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import yaml
 
 from policies.evaluate import evaluate
 from policies.rules import RULES
@@ -164,6 +165,42 @@ def test_two_hosts_of_four_chips_are_a_slice_too(tmp_path):
         "spec.entrypoint": run,
     }
     assert rules(verdict(changed(good("training"), JOB, changes), tmp_path)) == set()
+
+
+LEADER = """
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: a}
+spec:
+  leaderWorkerTemplate:
+    size: SIZE
+    leaderTemplate: {spec: {containers: [{name: a, resources: LEADER}]}}
+    workerTemplate:
+      spec:
+        nodeSelector:
+          cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice
+          cloud.google.com/gke-tpu-topology: 4x4
+        containers: [{name: a, resources: {limits: {google.com/tpu: 4}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "leader", "expected"),
+    [(4, None, set()), (2, None, {"slices-hosts"}), (5, {}, set())],
+)
+def test_a_leader_without_chips_is_no_host_of_the_slice(size, leader, expected, tmp_path):
+    document = yaml.safe_load(LEADER.replace("SIZE", str(size)).replace("LEADER", "{}"))
+    if leader is None:
+        del document["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+    assert rules(verdict({"a.yaml": [document]}, tmp_path)) == expected
+
+
+def test_googles_own_classes_of_autopilot_may_be_pinned(tmp_path):
+    labels = {"cloud.google.com/compute-class": "Accelerator", "cloud.google.com/gke-spot": "true"}
+    for value, expected in (("Accelerator", set()), ("mine", {"capacity-pin"})):
+        labels["cloud.google.com/compute-class"] = value
+        changes = {"spec.nodeSelector": labels, "spec.containers[0].resources": {}}
+        assert rules(verdict(changed(good("others"), "Pod/one", changes), tmp_path)) == expected
 
 
 def test_the_deployment_and_its_engine_do_not_both_ask_for_chips(tmp_path):
