@@ -2,14 +2,18 @@
 
 Only what is there for certain is counted: weights, what training keeps of each, and a server's
 cache. Activations and the compiler's scratch come on top, so what passes here may still be tight.
+A hub's model is as large as the stack file says, else as its name does; the disk that it is fetched
+to is judged as well.
 """
 
 import re
 from collections.abc import Iterator
 
+from infra.config.cluster import AutopilotCluster
 from infra.config.entries import Entries
 from infra.config.models import Hub, ServeSpec, TrainSpec
 from infra.errors import Problem
+from infra.tpu.node import pod_disk_gib
 from infra.tpu.slice import TpuSlice
 from workloads.settings import ModelSettings
 
@@ -20,6 +24,7 @@ TIGHT = 0.8
 """Part of the memory from which weights leave little for the cache and the compiler."""
 
 _GIB = 2**30
+_FEWER_BITS = re.compile(r"awq|gptq|gguf|fp4|fp8|int4|int8|w4a|w8a|[48]bit", re.IGNORECASE)
 _SIZE_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
 
 
@@ -36,27 +41,68 @@ def faults(entries: Entries) -> Iterator[Problem]:
         if tpu and trained and server.engine == "jax":
             held = _served(server, trained, tpu, entries)
             yield from _too_large(where, held, "weights and the cache", tpu, entries)
+        if tpu:
+            yield from _hub_faults(where, server, tpu, entries)
 
 
 def remarks(entries: Entries) -> Iterator[Problem]:
-    """A hub's model is known by its name alone, which may say how large it is."""
     for where, server in entries.served.items():
-        tpu = entries.slice_of(server)
-        name = server.model.hub if isinstance(server.model, Hub) else ""
-        sizes = [float(size) for size in _SIZE_IN_NAME.findall(name)]
-        if tpu is None or len(sizes) != 1:
+        tpu, weights_gib = entries.slice_of(server), hub_weights_gib(server)
+        if tpu is None or weights_gib is None:
             continue
-        shared = server.mesh_on(tpu.chips).tensor * tpu.generation.hbm_gib_per_chip
-        weights = sizes[0] * 1e9 * WEIGHT_BYTES[server.dtype] / _GIB
-        if weights > TIGHT * shared:
+        hbm_gib = _hbm_gib(server, tpu)
+        if TIGHT * hbm_gib < weights_gib <= hbm_gib:
             show = entries.scope.show
             yield Problem(
                 f"{where}.model.hub",
-                f"{show(f'{sizes[0]:g}')} billion parameters, as its name says, are "
-                f"{show(f'{weights:.0f}')} GiB in {server.dtype}, of {show(str(shared))} GiB that "
-                "the chips of one copy have, unless it is stored in fewer bits",
+                f"{show(f'{weights_gib:.0f}')} GiB of weights leave little of the "
+                f"{show(str(hbm_gib))} GiB that the chips of one copy have",
                 "use a larger topology if the cache or the compiler finds no room",
             )
+
+
+def hub_weights_gib(server: ServeSpec) -> float | None:
+    """As declared, else as the model's name says. None if that says nothing, or fewer bits."""
+    if not isinstance(server.model, Hub):
+        return None
+    if server.model.weights_gib:
+        return server.model.weights_gib
+    sizes = [float(size) for size in _SIZE_IN_NAME.findall(server.model.hub)]
+    if len(sizes) != 1 or _FEWER_BITS.search(server.model.hub):
+        return None
+    return sizes[0] * 1e9 * WEIGHT_BYTES[server.dtype] / _GIB
+
+
+def _hub_faults(
+    where: str, server: ServeSpec, tpu: TpuSlice, entries: Entries
+) -> Iterator[Problem]:
+    """Of a hub's model, by what is known before it is fetched."""
+    weights_gib, show = hub_weights_gib(server), entries.scope.show
+    if weights_gib is None:
+        return
+    weights, hbm_gib = show(f"{weights_gib:.0f}"), _hbm_gib(server, tpu)
+    if weights_gib > hbm_gib:
+        yield Problem(
+            f"{where}.model.hub",
+            f"{weights} GiB of weights do not fit the {show(str(hbm_gib))} GiB that the chips of "
+            "one copy have",
+            "use a larger topology, or write weights_gib if what is stored is smaller",
+        )
+    autopilot = isinstance(entries.cluster, AutopilotCluster)
+    room_gib = pod_disk_gib(tpu.boot_disk_gib, autopilot=autopilot)
+    if weights_gib > room_gib:
+        yield Problem(
+            f"{where}.model.hub",
+            f"{weights} GiB of weights do not fit the {room_gib} GiB that a host's disk leaves to "
+            "its pod, and each host stores the whole model",
+            f"write a larger boot_disk_gib on slice {tpu.name}, or weights_gib if what is stored "
+            "is smaller",
+        )
+
+
+def _hbm_gib(server: ServeSpec, tpu: TpuSlice) -> int:
+    """Of the chips that hold one copy."""
+    return server.mesh_on(tpu.chips).tensor * tpu.generation.hbm_gib_per_chip
 
 
 def parameters(model: ModelSettings, vocab_size: int) -> int:

@@ -95,6 +95,8 @@ class Hub(Settings):
             "write OWNER/NAME, such as Qwen/Qwen3-4B",
         ),
     ]
+    weights_gib: PositiveInt | None = None
+    """Size of what is stored, where the name does not say it, or says more."""
 
 
 def _name_or_folder(value: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from infra.config import ExistingCluster, GkeCluster, LocalCluster, ServeSpec, StackConfig
 from infra.gke.addresses import TPU_PODS_PER_NODE
 from infra.gke.names import bounded, node_account, workload_policy
-from infra.gke.node_config import TPU_BOOT_DISK_GIB
 from infra.gke.version import CLASS_RESERVATION_ZONES, reaches
 from infra.tpu.capacity import FlexStart, OnDemand, Reservation, Rung, Spot
 from infra.tpu.catalog import MACHINES
@@ -122,7 +121,7 @@ def _flex_start(tpu: TpuSlice, rung: Rung) -> Manifest:
 
 def _storage(shape: TpuSlice) -> Manifest:
     disk = shape.generation.boot_disk
-    return {"bootDiskSize": TPU_BOOT_DISK_GIB, **({"bootDiskType": disk} if disk else {})}
+    return {"bootDiskSize": shape.boot_disk_gib, **({"bootDiskType": disk} if disk else {})}
 
 
 def _reservations(config: StackConfig, terms: Reservation) -> Manifest:

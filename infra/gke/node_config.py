@@ -7,10 +7,6 @@ from infra.gke.args import Args
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """A node's roles decide what it may do. Scopes came before roles; Google advises this one."""
 
-TPU_BOOT_DISK_GIB = 300
-"""GKE keeps 130 of it ("Plan GKE Standard node sizes": 100 for itself and 10 % for evictions), the
-image takes 20, and a pod's models of the hub and compiled programs up to 100."""
-
 IGNORED = (
     # GKE fills these in where nothing is said. The difference would replace the pool
     # (advancedMachineFeatures, guestAccelerators), or update it for nothing at every run.

@@ -114,7 +114,7 @@ def _node_config(config: StackConfig, tpu: TpuSlice, rung: Rung) -> Args:
     args: Args = {
         **node_config.common(config),
         "machine_type": tpu.machine.name,
-        "disk_size_gb": node_config.TPU_BOOT_DISK_GIB,
+        "disk_size_gb": tpu.boot_disk_gib,
         "gvnic": {"enabled": True},
         "labels": {names.SLICE_LABEL: tpu.name, names.TEAM_LABEL: team},
         "resource_labels": {**names.labels(config), "slice": tpu.name},

@@ -8,14 +8,14 @@ of several) are set by Google's webhook and by Ray Train, and by nobody else.
 
 from typing import Any
 
-from infra.config import ExistingCluster, ServeSpec, StackConfig, Workload
+from infra.config import AutopilotCluster, ExistingCluster, ServeSpec, StackConfig, Workload
 from infra.gke.compute_class import CLASS_LABEL, class_name
 from infra.gke.names import SLICE_LABEL
 from infra.ray import secrets
 from infra.ray.places import Mount, model_mount, storage
 from infra.tpu.capacity import Kind
 from infra.tpu.catalog import CHIP_RESOURCE
-from infra.tpu.node import allocatable
+from infra.tpu.node import allocatable, pod_disk_gib
 from infra.tpu.slice import TpuSlice
 
 Manifest = dict[str, Any]
@@ -26,8 +26,6 @@ CACHE_PATH = "/cache"
 HEAD_CPUS, HEAD_MEMORY_GIB = 3, 12
 """Two such pods fit on the CPU pool's default machine, n2-standard-8."""
 DATA_CPUS, DATA_MEMORY_GIB = 3, 12
-DISK_GIB = 100
-"""For models of the hub and compiled programs. Autopilot gives no accelerator pod much more."""
 
 GRACE_S = 120
 """To save a checkpoint after SIGTERM. A spot host has 15 s of it, whatever is written here."""
@@ -86,7 +84,7 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
         resources={
             "cpu": str(room.cpus),
             "memory": f"{room.memory_gib}Gi",
-            "ephemeral-storage": f"{DISK_GIB}Gi",
+            **_disk(config, tpu),
             **tpu.chip_request,
         },
         env=_tpu_environment(config, workload),
@@ -100,6 +98,14 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
     if not movable:
         pod["metadata"]["annotations"] |= _MOVE_NEVER
     return pod
+
+
+def _disk(config: StackConfig, tpu: TpuSlice) -> dict[str, str]:
+    """Not of nodes that others made: a pod that asks for more than they have waits for ever."""
+    if isinstance(config.cluster, ExistingCluster) and tpu.provision == "node_pools":
+        return {}
+    autopilot = isinstance(config.cluster, AutopilotCluster)
+    return {"ephemeral-storage": f"{pod_disk_gib(tpu.boot_disk_gib, autopilot=autopilot)}Gi"}
 
 
 def node_selector(config: StackConfig, tpu: TpuSlice) -> dict[str, str]:

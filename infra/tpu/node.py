@@ -18,6 +18,11 @@ _CPU_KEPT = ((1, 0.06), (1, 0.01), (2, 0.005), (math.inf, 0.0025))
 _MEMORY_KEPT = ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06), (math.inf, 0.02))
 _EVICTION_GIB = 100 / 1024
 
+IMAGE_GIB = 20
+"""Of the boot disk, for the images of pods."""
+AUTOPILOT_DISK_GIB = 100
+"""Autopilot gives no pod with an accelerator much more (medium confidence)."""
+
 
 class Allocatable(NamedTuple):
     """Whole units, rounded down."""
@@ -31,6 +36,16 @@ def allocatable(machine: Machine) -> Allocatable:
     cpus = machine.vcpus - _kept(machine.vcpus, _CPU_KEPT) - NODE_PODS_CPUS
     memory = machine.memory_gib - _kept(machine.memory_gib, _MEMORY_KEPT) - _EVICTION_GIB
     return Allocatable(math.floor(cpus), math.floor(memory - NODE_PODS_MEMORY_GIB))
+
+
+def pod_disk_gib(boot_disk_gib: int, *, autopilot: bool) -> int:
+    """What the one pod of a TPU node may write: models of the hub and compiled programs.
+
+    GKE keeps half of a small boot disk and 100 GiB of a large one, and a tenth for evictions.
+    """
+    kept = min(boot_disk_gib / 2, 6 + 0.35 * boot_disk_gib, 100)
+    room_gib = math.floor(boot_disk_gib - kept - boot_disk_gib / 10 - IMAGE_GIB)
+    return min(room_gib, AUTOPILOT_DISK_GIB) if autopilot else room_gib
 
 
 def _kept(size: float, bands: tuple[tuple[float, float], ...]) -> float:

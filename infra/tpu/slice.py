@@ -52,6 +52,8 @@ class SliceSpec(ShapeSpec):
     provision: Provision | None = None
     """Who makes the nodes: this stack, or GKE by a compute class. By default this stack, if it is
     one shape of one kind of capacity."""
+    boot_disk_gib: Annotated[int, Field(ge=100, le=4096)] = 300
+    """Of each host. A model of the hub is stored on it as a whole."""
     keep_nodes: bool = False
     """Whether a node pool of this stack keeps its nodes while nothing runs on them."""
 
@@ -68,6 +70,7 @@ class TpuSlice:
     topology: str
     capacity: tuple[Rung, ...] = ON_DEMAND
     provision: Provision = "node_pools"
+    boot_disk_gib: int = 300
     keep_nodes: bool = False
     fallback: tuple["TpuSlice", ...] = ()
 
@@ -224,6 +227,7 @@ def _shape(spec: SliceSpec, shape: ShapeSpec, provision: Provision) -> TpuSlice:
         topology=_plain(shape.topology),
         capacity=shape.capacity,
         provision=provision,
+        boot_disk_gib=spec.boot_disk_gib,
         keep_nodes=spec.keep_nodes,
     )
 

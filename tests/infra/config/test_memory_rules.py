@@ -1,5 +1,7 @@
 """A model that cannot fit its chips is refused before they are paid for."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from infra.config.memory_rules import parameters
 from tests.infra.config.stack import changed, faults, on_gke, only, remarks
 from workloads.settings import ModelSettings
+
+V5E = ("ct5lp-hightpu-8t", "2x4")
 
 # As Llama 3 70B, whose 70.6 billion count its embedding twice.
 LARGE = {
@@ -115,27 +119,59 @@ def test_a_cache_is_cut_by_both_axes():
 
 
 @pytest.mark.parametrize(
-    ("machine", "topology", "hub", "said"),
+    ("machine", "topology", "model", "fault"),
     [
-        ("ct5lp-hightpu-8t", "2x4", "meta-llama/Llama-3-70B", "130 GiB in bfloat16, of 128 GiB"),
-        ("ct5lp-hightpu-8t", "2x4", "meta-llama/Meta-Llama-3-8B-Instruct", None),
-        ("ct6e-standard-8t", "2x4", "Qwen/Qwen3-4B", None),
-        ("ct6e-standard-4t", "2x2", "Qwen/Qwen3-72B", "134 GiB in bfloat16, of 128 GiB"),
-        ("ct6e-standard-1t", "1x1", "google/gemma-3-27b-it", "50 GiB in bfloat16, of 32 GiB"),
-        ("ct6e-standard-1t", "1x1", "Qwen/Qwen3-30B-A3B", "30 billion parameters"),
-        ("ct6e-standard-1t", "1x1", "mistralai/Mixtral-8x7B-v0.1", None),  # not in one number
-        ("ct6e-standard-1t", "1x1", "acme/distilled-70b-to-8b", None),
-        ("ct6e-standard-1t", "1x1", "acme/own-model", None),
+        (*V5E, {"hub": "meta-llama/Llama-3-70B"}, "130 GiB of weights do not fit the 128 GiB"),
+        ("ct6e-standard-4t", "2x2", {"hub": "Qwen/Qwen3-72B"}, "134 GiB .* the 128 GiB"),
+        ("ct6e-standard-1t", "1x1", {"hub": "google/gemma-3-27b-it"}, "50 GiB .* the 32 GiB"),
+        ("ct6e-standard-1t", "1x1", {"hub": "acme/own", "weights_gib": 33}, "33 GiB .* the 32"),
+        (*V5E, {"hub": "meta-llama/Meta-Llama-3-8B-Instruct"}, None),
+        ("ct6e-standard-8t", "2x4", {"hub": "Qwen/Qwen3-4B"}, None),
+        (*V5E, {"hub": "acme/Llama-3-70B-AWQ"}, None),  # stored in fewer bits
+        (*V5E, {"hub": "meta-llama/Llama-3-70B", "weights_gib": 40}, None),
+        ("ct6e-standard-1t", "1x1", {"hub": "mistralai/Mixtral-8x7B-v0.1"}, None),  # two numbers
+        ("ct6e-standard-1t", "1x1", {"hub": "acme/distilled-70b-to-8b"}, None),
+        ("ct6e-standard-1t", "1x1", {"hub": "acme/own-model"}, None),
     ],
 )
-def test_a_model_of_the_hub_whose_name_says_that_it_is_large_is_remarked(
-    machine, topology, hub, said
-):
-    """Never refused: a name is no fact, and a model may be stored in fewer bits."""
+def test_a_model_of_the_hub_that_cannot_fit_its_chips_is_refused(machine, topology, model, fault):
     stack = on_gke(
         slices__1={"name": "chat", "machine_type": machine, "topology": topology},
-        workloads__2__model={"hub": hub},
+        workloads__2__model=model,
     )
+    lines = [line for line in faults(stack) if "chips of one copy" in line]
+    if fault is None:
+        assert lines == []
+    else:
+        assert re.search(fault, only(lines, "workloads[2].model.hub"))
+
+
+def test_weights_that_leave_little_room_are_remarked():
+    slice_ = {"name": "chat", "machine_type": V5E[0], "topology": V5E[1]}
+    model = {"hub": "acme/Llama-3-70B-int8", "weights_gib": 110}
+    stack = on_gke(slices__1=slice_, workloads__2__model=model)
     assert faults(stack) == []
-    lines = [line for line in remarks(stack) if "billion" in line]
-    assert lines == [] if said is None else said in only(lines, "workloads[2].model.hub")
+    lines = [line for line in remarks(stack) if "weights" in line]
+    assert "110 GiB of weights leave little" in only(lines, "workloads[2].model.hub")
+
+
+@pytest.mark.parametrize(
+    ("boot_disk_gib", "room_gib"),
+    # What is left of it: GKE keeps 41, 76, 100 and 100 GiB and a tenth, images take 20.
+    [(100, 29), (200, 84), (300, 150), (500, 330)],
+)
+def test_a_model_must_fit_the_disk_of_each_host(boot_disk_gib, room_gib):
+    """130 GiB on a boot disk of 200, for example: each host fetches the whole model."""
+    slice_ = {
+        "name": "chat",
+        "machine_type": "ct6e-standard-4t",
+        "topology": "4x4",
+        "boot_disk_gib": boot_disk_gib,
+    }
+    stack = on_gke(slices__1=slice_, workloads__2__model={"hub": "meta-llama/Llama-3-70B"})
+    lines = [line for line in faults(stack) if "disk" in line]
+    if room_gib > 130:
+        assert lines == []
+    else:
+        said = f"130 GiB of weights do not fit the {room_gib} GiB that a host's disk leaves"
+        assert said in only(lines, "workloads[2].model.hub")
