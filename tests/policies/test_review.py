@@ -3,11 +3,14 @@
 import io
 import json
 import os
+import subprocess
 import time
 
 import jsonschema
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from infra.cli.app import app
@@ -289,6 +292,29 @@ def test_a_file_that_is_not_there_is_said():
     )
 
 
+PIECES = st.sampled_from(
+    [
+        *"{}[]:,-&*!|>?#%@`'\"\t\n \\",
+        "kind: ",
+        "apiVersion: ray.io/v1\n",
+        "<<: ",
+        "&a ",
+        "*a",
+        "---\n",
+    ]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join) | st.binary(max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_whatever_bytes_there_are_end_in_objects_or_one_line(content):
+    raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    found = read(["-"], io.BytesIO(raw))
+    assert len(found.unreadable) <= 1
+    assert all(line.startswith("-:") and "\n" not in line for line in found.unreadable)
+    evaluate(View(found.items), DEFAULTS["prod"], "prod")
+
+
 ANYTHING = (None, [], {}, "", "x", 0, -1, True, 1.5, [None], [{}], {"a": None}, "{{ x }}")
 
 
@@ -373,10 +399,10 @@ def test_faults_of_settings_are_said(text, says, tmp_path):
 
 
 def test_settings_hold_for_their_environment_alone(tmp_path):
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("environments: {dev: {limits: {generations: [v5e]}}}")
-    assert review("--environment", "dev", "--settings", settings, GOOD).exit_code == 1
-    assert review("--environment", "prod", "--settings", settings, GOOD).exit_code == 0
+    file = tmp_path / "settings.yaml"
+    file.write_text("environments: {dev: {limits: {generations: [v5e]}}}")
+    assert review("--environment", "dev", "--settings", file, GOOD).exit_code == 1
+    assert review("--environment", "prod", "--settings", file, GOOD).exit_code == 0
 
 
 def step(op, name, type_, inputs, **state):
@@ -393,8 +419,8 @@ def preview(*steps, **more):
     return json.dumps({"config": {"raytpu:environment": "prod"}, "steps": [*steps], **more})
 
 
-def changes(text, settings):
-    found = evaluate(read_preview(text, "-"), settings, "prod").findings
+def changes(text, chosen):
+    found = evaluate(read_preview(text, "-"), chosen, "prod").findings
     return {f.fault.item.name: f.fault.what for f in found if f.rule == "changes-keep"}
 
 
@@ -454,3 +480,16 @@ def test_a_thousand_documents_are_no_matter_of_minutes(tmp_path):
         return time.process_time() - begun
 
     assert seconds(400) < 8 * seconds(100)
+
+
+def test_make_review_asks_for_all_steps_and_changes_nothing():
+    planned = subprocess.run(
+        ["make", "--dry-run", "review", "STACK=prod", "SETTINGS=policies.yaml"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "pulumi preview --stack prod --json --show-sames" in planned
+    assert "review --preview .raytpu/previews/prod.json --settings policies.yaml" in planned
+    assert "pulumi up" not in planned
