@@ -1,11 +1,11 @@
 """What `raytpu check` finds out: the faults of a stack file, or what it resolves to."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from infra.config import StackConfig, load
+from infra.config import LocalCluster, StackConfig, load
 from infra.config.stackfile import UnreadableError, read, read_yaml
 from infra.errors import ConfigError, Problem
 
@@ -27,6 +27,22 @@ class Report:
         if self.unreadable:
             return 2
         return 1 if self.problems else 0
+
+
+def cloud_faults(report: Report, local: str, fix: str) -> Iterator[str]:
+    """What keeps a command of cloud stacks from its work, as `raytpu check` tells it.
+
+    Args:
+        report: Of one stack.
+        local: What a local stack does instead.
+        fix: The way out for one.
+    """
+    if report.unreadable:
+        yield report.unreadable
+    problems = [*report.problems]
+    if report.config and isinstance(report.config.cluster, LocalCluster):
+        problems.append(Problem.of("raytpu:cluster.mode", "local", local, fix))
+    yield from (f"{report.file}: {problem}" for problem in problems)
 
 
 def check(stack: str) -> Report:

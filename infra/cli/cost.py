@@ -1,21 +1,21 @@
 """What `raytpu cost` does: reads a stack, prices it, and compares it with another version."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from infra.cli import cost_report
-from infra.cli.check import Report, check
+from infra.cli.check import Report, check, cloud_faults
 from infra.cli.versions import UnknownVersionError, version
-from infra.config import LocalCluster
 from infra.config.stackfile import UnreadableError
 from infra.cost.difference import Comparison
 from infra.cost.estimate import Estimate, Usage, estimate
 from infra.cost.prices import PUBLIC, Prices, with_own
-from infra.errors import ConfigError, Problem
+from infra.errors import ConfigError
 
 Form = Literal["text", "json", "markdown"]
+
+_LOCAL = ("takes nothing of a cloud, so it has no price", "name another stack")
 
 
 def show(
@@ -27,7 +27,7 @@ def show(
     except (ConfigError, UnreadableError) as error:
         return _refuse([str(error)], 2)
     report = check(stack)
-    if faults := [*_faults(report)]:
+    if faults := [*cloud_faults(report, *_LOCAL)]:
         return _refuse(faults, max(1, report.exit_code))
     try:
         compared = _compared(report, against, prices, usage) if against else None
@@ -48,20 +48,9 @@ def _compared(report: Report, against: str, prices: Prices, usage: Usage) -> Com
     other = version(against, Path(report.file))
     if other.report is None:
         return Comparison(other.name, None)
-    if faults := [*_faults(other.report)]:
+    if faults := [*cloud_faults(other.report, *_LOCAL)]:
         return Comparison(other.name, None, why_not=faults[0])
     return Comparison(other.name, _priced(other.report, prices, usage))
-
-
-def _faults(report: Report) -> Iterator[str]:
-    """As `raytpu check` tells them."""
-    if report.unreadable:
-        yield report.unreadable
-    problems = [*report.problems]
-    if report.config and isinstance(report.config.cluster, LocalCluster):
-        what = "takes nothing of a cloud, so it has no price"
-        problems.append(Problem.of("raytpu:cluster.mode", "local", what, "name another stack"))
-    yield from (f"{report.file}: {problem}" for problem in problems)
 
 
 def _refuse(lines: list[str], exit_code: int) -> int:

@@ -15,9 +15,8 @@ from typing import Any
 import yaml
 from pydantic import SecretStr
 
-from infra.cli.check import Report
-from infra.config import ExistingCluster, LocalCluster, StackConfig
-from infra.errors import Problem
+from infra.cli.check import Report, cloud_faults
+from infra.config import ExistingCluster, StackConfig
 from infra.gke.args import Args
 from infra.gke.plan import plan
 from infra.ray.objects import objects
@@ -28,6 +27,7 @@ NOT_KNOWN = {"{project_number}": "the project's number"}
 
 _CLOUD, _KUBERNETES = "cloud", "kubernetes"
 _LINE_WIDTH = 100
+_LOCAL = ("makes nothing in a cloud, only processes on this machine", "render another stack")
 
 
 class RenderError(Exception):
@@ -46,7 +46,7 @@ def show(reports: Sequence[Report], out: Path | None) -> int:
 
     Stdout is for documents alone. What else there is to say goes to stderr.
     """
-    faults = [line for report in reports for line in _faults(report)]
+    faults = [line for report in reports for line in cloud_faults(report, *_LOCAL)]
     for line in faults:
         _say(line)
     if faults:
@@ -108,17 +108,6 @@ def _print(stack: str, documents: list[Document]) -> None:
     """As one stream of YAML, of which JSON is a part."""
     for document in documents:
         sys.stdout.write(f"# {stack}/{document.path}\n{document.text}---\n")
-
-
-def _faults(report: Report) -> Iterator[str]:
-    """As `raytpu check` tells them."""
-    if report.unreadable:
-        yield report.unreadable
-    problems = [*report.problems]
-    if report.config and isinstance(report.config.cluster, LocalCluster):
-        what = "makes nothing in a cloud, only processes on this machine"
-        problems.append(Problem.of("raytpu:cluster.mode", "local", what, "render another stack"))
-    yield from (f"{report.file}: {problem}" for problem in problems)
 
 
 def _not_known(documents: list[Document]) -> Iterator[str]:

@@ -1,30 +1,14 @@
 """A stack of a test on the real engine, with the stand-in cloud and without any credentials."""
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.standin.cloud import Cloud
-from tests.tools.project import REPOSITORY, PulumiProject
+from tests.tools.project import REPOSITORY, Done, PulumiProject
 
 CREDENTIALS = ("GOOGLE_", "CLOUDSDK_", "GCLOUD_", "KUBE", "GCP_")
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished `pulumi` command."""
-
-    code: int
-    output: str
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Resources by what was or would be done with them, as the engine sums up."""
-        summary = self.output.rpartition("Resources:")[2]
-        return {what: int(count) for count, what in re.findall(r"(\d+) (?:to )?(\w+)", summary)}
 
 
 class CloudStack:

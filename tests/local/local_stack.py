@@ -1,11 +1,9 @@
 """A local stack of a test: the project's program on the real engine, in a folder of its own."""
 
 import json
-import re
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +12,9 @@ import yaml
 
 from infra.local import processes
 from infra.local.workspace import Workspace
-from tests.tools.project import PulumiProject
+from tests.tools.project import Done, PulumiProject
 
 UP_LIMIT_S = 900
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished `tools/run pulumi ...`."""
-
-    code: int
-    output: str
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Resources by what was done with them, as the engine sums up."""
-        summary = self.output.rpartition("Resources:")[2]
-        return {what: int(count) for count, what in re.findall(r"(\d+) (\w+)", summary)}
 
 
 class LocalStack:

@@ -1,6 +1,7 @@
 """A small Pulumi project on the real engine, with a state, a home and a stack of its own."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,20 @@ import psutil
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished `tools/run pulumi ...`."""
+
+    code: int
+    output: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Resources by what was or would be done with them, as the engine sums up."""
+        summary = self.output.rpartition("Resources:")[2]
+        return {what: int(count) for count, what in re.findall(r"(\d+) (?:to )?(\w+)", summary)}
 
 
 @dataclass(frozen=True)
