@@ -170,7 +170,7 @@ def test_nodes_may_log_measure_and_pull_and_no_more():
 def test_nodes_pull_from_each_repository_that_holds_a_declared_image():
     images = {
         "ray": "europe-docker.pkg.dev/acme-shared/ml/team/ray:1",
-        "vllm": "docker.io/acme/vllm:1",
+        "vllm": "images.example/acme/vllm:1",
     }
     pulls = node_account_args(whole(images=images)).pulls.values()
     where = {(pull["location"], pull["project"], pull["repository"]) for pull in pulls}
