@@ -5,6 +5,7 @@ from types import ModuleType
 
 from infra.config import (
     capacity_rules,
+    cpu_rules,
     fit,
     gke_rules,
     kubernetes_rules,
@@ -25,6 +26,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _unknown_origins,
         fit.faults,
         memory_rules.faults,
+        cpu_rules.faults,
     )
     for rule in rules:
         yield from rule(entries)

@@ -13,6 +13,7 @@ from infra.gke.compute_class import CLASS_LABEL, class_name
 from infra.gke.names import SLICE_LABEL
 from infra.ray import secrets
 from infra.ray.places import Mount, model_mount, storage
+from infra.ray.sizes import DATA_CPUS, DATA_MEMORY_GIB, HEAD_CPUS, HEAD_MEMORY_GIB
 from infra.tpu.capacity import Kind
 from infra.tpu.catalog import CHIP_RESOURCE
 from infra.tpu.node import allocatable, pod_disk_gib
@@ -22,10 +23,6 @@ Manifest = dict[str, Any]
 
 WORKLOAD_LABEL = "raytpu/workload"
 CACHE_PATH = "/cache"
-
-HEAD_CPUS, HEAD_MEMORY_GIB = 3, 12
-"""Two such pods fit on the CPU pool's default machine, n2-standard-8."""
-DATA_CPUS, DATA_MEMORY_GIB = 3, 12
 
 GRACE_S = 120
 """To save a checkpoint after SIGTERM. A spot host has 15 s of it, whatever is written here."""

@@ -34,19 +34,19 @@ def environment(template):
 # Of every group with chips in every stack, by hand: stack, object, group, replicas, the fewest and
 # the most of them, hosts of each, chips, CPUs and GiB of a host.
 GROUPS = """
-dev         RayService/chat         chat              1 1 1  1  8  177 1400
-staging     RayJob/pretrain         train             1 1 1  4  4  177  694
-staging     RayService/chat         chat              1 1 1  4  4  177  694
-prod        RayJob/pretrain         train             2 2 2  8  4  177  694
-prod        RayService/chat         chat              2 2 2  1  8  177 1400
-autopilot   RayService/chat         chat              1 1 1  1  8  177 1400
-existing    RayJob/pretrain         train             1 1 1  4  4  177  694
-existing    RayService/chat         chat              1 1 1  1  4  177  694
-tpu7x       RayJob/pretrain         train             1 1 1  2  4  221  929
-v5p         RayJob/pretrain         train             1 1 1  4  4  205  428
-v5e         RayService/chat         chat              1 1 1  1  8  221  365
-two-shapes  RayCluster/interactive  train             1 0 1  8  4  177  694
-two-shapes  RayCluster/interactive  train-v5e-4x4     0 0 1  4  4  109  177
+dev         RayService/chat         chat              1 1 1  1  8  177 1377
+staging     RayJob/pretrain         train             1 1 1  4  4  177  683
+staging     RayService/chat         chat              1 1 1  4  4  177  683
+prod        RayJob/pretrain         train             2 2 2  8  4  177  683
+prod        RayService/chat         chat              2 2 2  1  8  177 1377
+autopilot   RayService/chat         chat              1 1 1  1  8  177 1377
+existing    RayJob/pretrain         train             1 1 1  4  4  177  683
+existing    RayService/chat         chat              1 1 1  1  4  177  683
+tpu7x       RayJob/pretrain         train             1 1 1  2  4  221  914
+v5p         RayJob/pretrain         train             1 1 1  4  4  205  421
+v5e         RayService/chat         chat              1 1 1  1  8  221  359
+two-shapes  RayCluster/interactive  train             1 0 1  8  4  177  683
+two-shapes  RayCluster/interactive  train-v5e-4x4     0 0 1  4  4  109  174
 """
 
 
