@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError
 NAME_LIMIT = 35
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9](/.*)?")
+_PLAIN_BUCKET = re.compile(r"gs://[-_.a-z0-9]+(/[-_.=@+A-Za-z0-9]+)*/*")
 
 
 def _checked(name: str) -> str:
@@ -35,6 +37,24 @@ def _checked(name: str) -> str:
 def is_name(text: str) -> bool:
     """Whether the text is a DNS-1035 label, of any length."""
     return _DNS_1035.fullmatch(text) is not None
+
+
+def is_in_bucket(url: str) -> bool:
+    """Whether the text is a bucket's address, or one of something in it."""
+    return _BUCKET.fullmatch(url) is not None
+
+
+def checked_bucket(url: str) -> str:
+    """A validator's: a folder of a bucket, in characters that shells and mount options leave alone.
+
+    Raises the fault of a validator for anything else.
+    """
+    if not is_in_bucket(url):
+        raise fault("is no bucket that all hosts can reach", "write one such as gs://NAME/FOLDER")
+    if not _PLAIN_BUCKET.fullmatch(url):
+        fix = "use a-z, A-Z, 0-9 and any of - _ . = @ + between single slashes"
+        raise fault("has characters that no command line keeps", fix)
+    return url.rstrip("/")
 
 
 def fault(what: str, fix: str) -> PydanticCustomError:
@@ -59,6 +79,15 @@ def _not_empty(values: tuple[object, ...]) -> tuple[object, ...]:
         raise fault("is empty", "write one or more")
     return values
 
+
+Project = Annotated[
+    str,
+    matching(
+        r"[a-z][-a-z0-9]{4,28}[a-z0-9]",
+        "is no project id",
+        "write the id that Google shows, such as acme-ml",
+    ),
+]
 
 NOT_EMPTY = AfterValidator(_not_empty)
 """For a list: pydantic's own least length also counts what is at fault as missing."""

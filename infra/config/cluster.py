@@ -18,7 +18,7 @@ from infra.config.maintenance import Maintenance
 from infra.config.parse import is_mapping
 from infra.gke.addresses import Cidr, NetworkSettings
 from infra.gke.version import GkeVersion
-from infra.names import NOT_EMPTY, Name, fault, matching
+from infra.names import NOT_EMPTY, Name, Project, checked_bucket, fault, matching
 from infra.tpu.capacity import Zone
 from workloads.settings import PositiveInt, Settings
 
@@ -36,12 +36,6 @@ def _checked_storage(path: str) -> str:
     if not path.strip() or "://" in path:
         raise fault("is no folder of this machine", "write a path, or leave it out")
     return path
-
-
-def _checked_bucket(url: str) -> str:
-    if not re.fullmatch(r"gs://[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9](/.*)?", url):
-        raise fault("is no bucket that all hosts can reach", "write one such as gs://NAME/FOLDER")
-    return url.rstrip("/")
 
 
 def region(place: str) -> str:
@@ -66,14 +60,6 @@ def _checked_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
-Project = Annotated[
-    str,
-    matching(
-        r"[a-z][-a-z0-9]{4,28}[a-z0-9]",
-        "is no project id",
-        "write the id that Google shows, such as acme-ml",
-    ),
-]
 Location = Annotated[
     str,
     matching(
@@ -204,7 +190,7 @@ class ExistingCluster(Settings):
     """A cluster that others made: only Kubernetes objects are made in it."""
 
     mode: Literal["existing"]
-    storage: Annotated[str, AfterValidator(_checked_bucket)]
+    storage: Annotated[str, AfterValidator(checked_bucket)]
     """Bucket for data, checkpoints and models."""
     kubeconfig: str | None = None
     """File; by default $KUBECONFIG, else ~/.kube/config."""

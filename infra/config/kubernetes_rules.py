@@ -8,6 +8,7 @@ from infra.config.entries import Entries
 from infra.config.models import DataSpec, Folder, Hub
 from infra.config.parse import is_mapping
 from infra.errors import Problem, quote
+from infra.names import is_in_bucket
 from infra.tpu.capacity import written
 
 WHOLE_SLICES = (1, 6)
@@ -18,6 +19,7 @@ RayMultiHostIndexing), and a RayJob can have a deadline for its start."""
 def faults(entries: Entries) -> Iterator[Problem]:
     rules = (
         _missing,
+        _taken_names,
         _fallbacks_alike_to_ray,
         _unused_fallbacks,
         _slices_used_twice,
@@ -75,6 +77,18 @@ def _missing(entries: Entries) -> Iterator[Problem]:
         yield Problem("raytpu:images.vllm", "is missing", fix)
 
 
+def _taken_names(entries: Entries) -> Iterator[Problem]:
+    """A workload's name is also its service account's, to which its rights are given."""
+    for where, workload in entries.workloads.items():
+        if workload.name == "default":
+            yield entries.scope.problem(
+                f"{where}.name",
+                workload.name,
+                "is the service account of all pods in the namespace that name no other",
+                "choose another",
+            )
+
+
 def _fallbacks_alike_to_ray(entries: Entries) -> Iterator[Problem]:
     """Ray reserves slices by pod type alone, so in one cluster that must mean one shape."""
     for where, tpu in entries.slices.items():
@@ -126,8 +140,12 @@ def _unreachable_folders(entries: Entries) -> Iterator[Problem]:
     for where, workload in entries.workloads.items():
         if isinstance(workload, DataSpec):
             for index, source in enumerate(workload.sources):
+                place = f"{where}.sources[{index}]"
                 if not source.startswith("gs://"):
-                    yield entries.scope.problem(f"{where}.sources[{index}]", source, what, fix)
+                    yield entries.scope.problem(place, source, what, fix)
+                elif not is_in_bucket(source):
+                    fault = "names no bucket, to which the job could be given access"
+                    yield entries.scope.problem(place, source, fault, "write gs://BUCKET/FILES")
     origins = {f"{where}.data": one.data for where, one in entries.trained.items()}
     models = {f"{where}.model": one.model for where, one in entries.served.items()}
     for where, origin in {**origins, **models}.items():

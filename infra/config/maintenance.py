@@ -77,6 +77,16 @@ class Exclusion(Settings):
         return end
 
 
+def _names_once(exclusions: tuple[Exclusion, ...]) -> tuple[Exclusion, ...]:
+    """GKE keeps them by name, so a second one would replace the first."""
+    names = [exclusion.name for exclusion in exclusions]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise fault(f"names {' and '.join(twice)} twice", "give each a name of its own")
+    return exclusions
+
+
 class Maintenance(Settings):
     window: Window | None = None
-    exclusions: tuple[Exclusion, ...] = Field(default=(), strict=False)
+    exclusions: Annotated[
+        tuple[Exclusion, ...], Field(strict=False), AfterValidator(_names_once)
+    ] = ()

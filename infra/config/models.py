@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from infra.config.parse import is_mapping
-from infra.names import Name, fault, matching
+from infra.names import Name, checked_bucket, fault, matching
 from infra.tpu.capacity import Duration
 from workloads.settings import DataSettings, PositiveInt, ServeSettings, Settings, TrainSettings
 
@@ -38,7 +38,7 @@ def _checked_path(path: str) -> str:
     scheme, separator, _ = path.partition("://")
     if not path.strip() or (separator and scheme != "gs"):
         raise fault("is no place that can be read", "write a folder or a gs:// address")
-    return path
+    return checked_bucket(path) if separator else path
 
 
 def _checked_secret(key: SecretStr) -> SecretStr:
@@ -171,7 +171,7 @@ class JobTerms(Settings):
     """For the whole job, the wait for its slice included; then it is stopped."""
     start_deadline: Duration = timedelta(hours=1)
     """Until the job runs. Flex-start and queued capacity may need longer."""
-    retries: Annotated[int, Field(ge=0)] = 0
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
     """Each on a new Ray cluster, for a driver that dies. For lost hosts, see max_failures."""
 
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from infra.names import NOT_EMPTY, fault
+from infra.names import NOT_EMPTY, Project, fault
 from workloads.settings import Settings
 
 FLEX_START_RUN = (timedelta(minutes=10), timedelta(days=7))
@@ -127,7 +127,7 @@ class Reservation(Terms):
     kind = "reservation"
 
     name: ReservationPart
-    project: str | None = None
+    project: Project | None = None
     """Of its owner, if it is shared by another project."""
     block: ReservationPart | None = None
     sub_block: ReservationPart | None = None

@@ -222,3 +222,18 @@ def test_autopilot_lies_in_a_region():
 def test_every_label_of_the_stack_is_its_own():
     config = read(on_gke())
     assert {*labels(config), "slice"} == OWN_LABELS
+
+
+def test_two_exclusions_of_one_name_would_be_one_to_gke():
+    first = {"name": "launch", "start": "2026-12-20T00:00:00Z", "end": "2027-01-05T00:00:00Z"}
+    second = {"name": "audit", "start": "2027-03-01T00:00:00Z", "end": "2027-03-08T00:00:00Z"}
+    assert faults(on_gke(cluster__maintenance={"exclusions": [first, second]})) == []
+    twice = [first, {**second, "name": "launch"}]
+    lines = faults(on_gke(cluster__maintenance={"exclusions": twice}))
+    assert "names launch twice" in only(lines, "cluster.maintenance.exclusions")
+
+
+@pytest.mark.parametrize("storage", ["gs://acme/$(id)", "gs://acme/a b", "gs://acme/a;b"])
+def test_storage_is_an_address_that_the_command_of_a_job_can_carry(storage):
+    line = only(faults(on_existing(cluster__storage=storage)), "cluster.storage")
+    assert "has characters that no command line keeps" in line

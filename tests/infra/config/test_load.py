@@ -131,7 +131,7 @@ def test_all_faults_of_one_entry_are_told():
             {"slices__0__ladder": []},
             (
                 "raytpu:slices[0].ladder: there is no such key; the keys are machine_type, "
-                "topology, capacity, name, count, fallback, provision, keep_nodes"
+                "topology, capacity, name, count, fallback, provision, boot_disk_gib, keep_nodes"
             ),
         ),
         ({"slices__0__count": 0}, "raytpu:slices[0].count: 0 is too small; use 1 or more"),

@@ -127,3 +127,9 @@ def test_boot_disks_are_those_that_the_machines_take():
         "v6e": "hyperdisk-balanced",
         "tpu7x": "hyperdisk-balanced",
     }
+
+
+@pytest.mark.parametrize("project", ["Oth er", "../x", "acme/other", ""])
+def test_the_owner_of_a_reservation_is_a_project(project):
+    with pytest.raises(ValidationError):
+        Reservation(name="r", project=project)
