@@ -46,13 +46,15 @@ class NotEvaluated:
     rule: str
     item: Item
     path: Path
+    what: str
+    """That is not known: the path, or what it stands for."""
     level: Literal["mandatory", "advisory"]
     """Mandatory under strict, if the rule is."""
 
     @property
     def message(self) -> str:
         named = f"{self.item.kind}/{self.item.name}"
-        return f"{self.rule} was not evaluated for {named}: {spelled(self.path)} is not known"
+        return f"{self.rule} was not evaluated for {named}: {self.what} is not known"
 
 
 @dataclass(frozen=True)
@@ -128,5 +130,6 @@ def _could_not(
     if isinstance(error, MalformedError):
         fault = Fault(item, error.path, f"is not {error.wanted}", "write it as the API has it")
         return Finding(FORM, "mandatory", fault)
-    path = error.path if isinstance(error, UnknownError) else ()
-    return NotEvaluated(one.id, item, path, at if context.settings.strict else "advisory")
+    path, what = (error.path, error.what) if isinstance(error, UnknownError) else ((), "")
+    at = at if context.settings.strict else "advisory"
+    return NotEvaluated(one.id, item, path, what, at)

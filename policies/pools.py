@@ -212,8 +212,8 @@ def _groups(pod: Pod, context: Context) -> Iterator[Fault]:
     found = shape(pod)
     if label.text is None or found is None or not any(context.view.of(POOL)):
         return
-    mine = [item for item in context.view.of(POOL) if _slice_of(item) == label.text]
-    fitting = [item for item in mine if _forms(item, found)]
+    mine = [item for item in context.view.of(POOL) if slice_of(item) == label.text]
+    fitting = [item for item in mine if fits(item, found)]
     if not fitting:
         offered = "; ".join(_described(item) for item in mine) or "no pool has the label"
         what = f"{label.text} is {' '.join(map(str, found))} here, but {offered}"
@@ -224,11 +224,11 @@ def _groups(pod: Pod, context: Context) -> Iterator[Fault]:
         yield label.fault(what, "give each slice of several hosts a pool")
 
 
-def _slice_of(item: Item) -> str | None:
+def slice_of(item: Item) -> str | None:
     return item.root["nodeConfig"]["labels"][SLICE_LABEL].text
 
 
-def _forms(item: Item, wanted: tuple[str, str, int]) -> bool:
+def fits(item: Item, wanted: tuple[str, str, int]) -> bool:
     found = machine(item)
     if found is None:
         return False

@@ -42,6 +42,7 @@ def as_json(verdict: Verdict, unreadable: list[str], environment: str) -> str:
                 "kind": one.item.kind,
                 "name": one.item.name,
                 "path": spelled(one.path),
+                "unknown": one.what,
             }
             for one in verdict.not_evaluated
         ],

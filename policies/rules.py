@@ -1,6 +1,7 @@
 """All rules: importing this module registers them."""
 
 from policies import (
+    budget,
     capacity,
     changes,
     engines,
@@ -16,6 +17,7 @@ from policies.rule import RULES
 
 __all__ = [
     "RULES",
+    "budget",
     "capacity",
     "changes",
     "engines",

@@ -32,6 +32,8 @@ class Limits(_Model):
     """Where TPU nodes may be. None: any."""
     max_chips: Annotated[int, Field(ge=0)] | None = None
     """Of all TPU workloads together. None: any number."""
+    max_usd_per_month: Annotated[int, Field(ge=0)] | None = None
+    """Of all that is seen, at its worst known price. None: any."""
     lost_steps: Annotated[int, Field(ge=1)] = 1000
     """The most that a preempted run may lose, in steps, where nobody says how long one takes."""
     lost_seconds: Annotated[int, Field(ge=1)] = 900

@@ -26,11 +26,12 @@ class Unknown(str):
 
 
 class UnknownError(Exception):
-    """A rule reads what is not known."""
+    """A rule needs what is not known: the value at a place, or what is named."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(spelled(path))
+    def __init__(self, path: Path, what: str = "") -> None:
         self.path = path
+        self.what = what or spelled(path)
+        super().__init__(self.what)
 
 
 class MalformedError(Exception):
@@ -178,7 +179,7 @@ class Node:
         return MalformedError(self.path, wanted)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
     items: Sequence[Item]
     steps: Sequence[Item] = ()

@@ -15,6 +15,8 @@ from infra.tpu.catalog import CHIP_RESOURCE
 Manifest = dict[str, Any]
 
 MEMBERS = "raytpu-members"
+BUDGET = "raytpu/max-usd-per-month"
+"""Annotation of the namespace by which policies know the team's budget."""
 OPERATOR = "kuberay-operator"
 OPERATOR_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component")
 """Of its pods, in whichever namespace: GKE does not say in which its add-on runs."""
@@ -75,11 +77,10 @@ def _namespace(config: StackConfig) -> Manifest:
         # A pod here must not take over its node. TPU pods need nothing that this refuses.
         "pod-security.kubernetes.io/enforce": "baseline",
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": namespace(config), "labels": labels},
-    }
+    metadata: dict[str, Any] = {"name": namespace(config), "labels": labels}
+    if team.max_usd_per_month is not None:
+        metadata["annotations"] = {BUDGET: str(team.max_usd_per_month)}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def _quota(config: StackConfig) -> Manifest:

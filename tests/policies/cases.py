@@ -60,6 +60,10 @@ def told(slice_, settings='{"checkpoint_every": 200, "max_failures": 20}'):
 
 
 RIGHT = '{"name": "v5e", "slices": 2, "topology": "4x8", "hosts": 8, "chips_per_host": 4}'
+SPOT_IN_US_EAST5 = {
+    "cloud.google.com/gke-spot": "true",
+    "topology.kubernetes.io/zone": "us-east5-b",
+}
 NO_SPOT = {f"{JOB_POD}.nodeSelector": selector("4x4")}
 
 SLICES = (
@@ -877,6 +881,24 @@ HYGIENE = (
         {},
         "16 chips with this one, over the budget of 15",
         {"max_chips": 15},
+    ),
+    Case(
+        "hygiene-budget",
+        "training",
+        JOB,
+        {f"{JOB_POD}.nodeSelector": selector("4x4", **SPOT_IN_US_EAST5)},
+        # 16 chips x 24 hours x 1.35 USD
+        "518 USD a month with this one, over the budget of 518; ask for less",
+        {"max_usd_per_month": 518},
+    ),
+    Case(
+        "hygiene-budget",
+        "cloud",
+        "container.NodePool/cpu",
+        {"autoscaling.total_max_node_count": 80},
+        "raise limits.max_usd_per_month",
+        # 80 nodes of 8 vCPUs, 730 hours, 0.048559 USD: 22,687
+        {"max_usd_per_month": 22_600},
     ),
     Case(
         "hygiene-generations",

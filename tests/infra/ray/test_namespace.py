@@ -50,6 +50,16 @@ def test_a_quota_of_the_teams_own_goes_before():
     assert hard["requests.google.com/tpu"] == "64"
 
 
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [({"max_usd_per_month": 900}, {"raytpu/max-usd-per-month": "900"}), ({}, None)],
+)
+def test_a_namespace_tells_policies_the_teams_budget(budget, told):
+    own = {"name": "research", "cost_center": "ml", **budget}
+    namespace = object_of(gke([CHAT], [SERVE], team=own), "Namespace/research")
+    assert namespace["metadata"].get("annotations") == told
+
+
 def test_an_upgrade_beside_the_old_cluster_has_room_in_the_quota():
     config = gke([{**CHAT, "provision": "compute_class"}], [{**SERVE, "upgrade": "new_cluster"}])
     hard = object_of(config, "ResourceQuota/raytpu")["spec"]["hard"]
