@@ -115,7 +115,7 @@ def _decoded(text: str) -> Any:
     """A structured value as data; any other as the text it is."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if is_mapping(value) or is_list(value) else text
 

@@ -46,6 +46,9 @@ def read(path: Path) -> dict[str, str]:
     try:
         if _size(config, {}) > _MOST_VALUES:
             raise UnreadableError(f"{path}: its anchors make too many values; use fewer")
+        for key in config:
+            if _full_key(key) != key and _full_key(key) in config:
+                raise UnreadableError(f"{path}: {key} is also {_full_key(key)}; remove one")
         return {_full_key(key): _text(value) for key, value in config.items()}
     except TypeError:
         raise UnreadableError(f"{path}: a value is no plain data; remove its YAML tag") from None

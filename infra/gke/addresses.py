@@ -29,6 +29,8 @@ CPU_PODS_PER_NODE = 110
 SURGE_NODES = 1
 """Nodes that an upgrade may add to a pool."""
 
+_FEWEST_SERVICES = 16
+"""GKE takes no smaller range of services than a /28."""
 _TAKEN_BY_GOOGLE = 4
 """Addresses of a subnetwork's first range, whatever its size."""
 
@@ -36,6 +38,13 @@ _TAKEN_BY_GOOGLE = 4
 _NODES = (IPv4Network("10.0.0.0/20"), IPv4Network("10.0.0.0/12"))
 _SERVICES = IPv4Network("10.16.0.0/20")
 _PODS = (IPv4Network("10.128.0.0/14"), IPv4Network("10.128.0.0/9"))
+
+_NO_NETWORK = (
+    IPv4Network("0.0.0.0/8"),  # this host
+    IPv4Network("127.0.0.0/8"),  # loopback
+    IPv4Network("169.254.0.0/16"),  # link-local, the metadata server's among them
+    IPv4Network("224.0.0.0/4"),  # multicast
+)
 
 
 def _checked_cidr(text: str) -> str:
@@ -128,6 +137,7 @@ def faults(
                 f"{way_out}, or leave it out" if getattr(network, role) else way_out,
             )
     declared = network.model_dump(exclude_none=True)
+    yield from _useless(declared, where)
     for pair in combinations(made, 2):
         if IPv4Network(made[pair[0]]).overlaps(IPv4Network(made[pair[1]])):
             one, other = sorted(pair, key=lambda role: role not in declared)
@@ -136,6 +146,18 @@ def faults(
                 f"{made[one]} overlaps {made[other]}, the range of {other}",
                 "choose ranges that lie apart",
             )
+
+
+def _useless(declared: dict[str, str], where: str) -> Iterator[Problem]:
+    """Ranges that no network can have."""
+    for role, text in declared.items():
+        one = IPv4Network(text)
+        if any(one.overlaps(never) for never in _NO_NETWORK):
+            what = f"{text} has addresses that mean no machine of a network"
+            yield Problem(f"{where}.{role}", what, "use one such as 10.0.0.0/20")
+        if role == "services" and one.num_addresses < _FEWEST_SERVICES:
+            what = f"{text} has {one.num_addresses} addresses, and GKE takes no fewer than 16"
+            yield Problem(f"{where}.{role}", what, "use a /28 or larger")
 
 
 def _prefix(addresses: int) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from infra.config import ClusterSpec, DataSpec, Folder, LocalCluster, ServeSpec, TrainSpec, load
+from infra.errors import ConfigError
 from tests.infra.config.stack import SOUND, changed, faults, pulumi, read
 from workloads.settings import DataSettings, ServeSettings, TrainSettings
 
@@ -247,3 +248,8 @@ def test_names_that_break_host_names_or_kubernetes_are_refused(name):
     for path in ("workloads__2__name", "slices__1__name", "environment"):
         where = f"raytpu:{path.replace('__', '[', 1).replace('__', '].')}: "
         assert any(line.startswith(where) for line in faults(changed(**{path: name})))
+
+
+def test_text_that_is_nested_too_deep_for_json_is_text():
+    with pytest.raises(ConfigError, match="raytpu:slices: "):
+        load({**pulumi(SOUND), "raytpu:slices": "[" * 100_000}, stack="local")

@@ -114,6 +114,7 @@ def test_an_encrypted_value_stays_as_it_is(tmp_path):
     ("text", "said"),
     [
         ("config:\n  raytpu:a: 1\n  raytpu:a: 2\n", ":3: key 'raytpu:a' is given twice"),
+        ("config:\n  a: 1\n  raytpu:a: 2\n", ": a is also raytpu:a; remove one"),
         ("config:\n  raytpu:a: {x: 1, x: 1}\n", ":2: key 'x' is given twice"),
         ("config:\n\traytpu:a: 1\n", ":2: found character '\\t' that cannot start any token"),
         ("config:\n  raytpu:a: [1\n", "; correct the YAML there"),

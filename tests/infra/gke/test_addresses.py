@@ -110,3 +110,17 @@ def test_a_declared_range_is_kept():
     made = ranges(network, [], 4)
     assert (made.nodes, made.pods) == ("172.20.0.0/22", "172.24.0.0/16")
     assert made.services == "10.16.0.0/20"
+
+
+@pytest.mark.parametrize("role", ["nodes", "pods", "services"])
+@pytest.mark.parametrize("text", ["127.0.0.0/12", "224.0.0.0/12", "169.254.0.0/16", "0.0.0.0/9"])
+def test_a_range_is_one_that_machines_can_have(role, text):
+    network = NetworkSettings(**{role: text})
+    (fault,) = faults(network, [], 4, "n")
+    assert (fault.where, fault.what.split()[0]) == (f"n.{role}", text)
+
+
+def test_services_have_a_range_that_gke_takes():
+    assert [*faults(NetworkSettings(services="10.16.0.0/28"), [], 4, "n")] == []
+    (fault,) = faults(NetworkSettings(services="10.16.0.0/29"), [], 4, "n")
+    assert (fault.where, fault.fix) == ("n.services", "use a /28 or larger")
