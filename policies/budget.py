@@ -13,8 +13,7 @@ from typing import NamedTuple
 from infra.config.cluster import region
 from infra.cost.estimate import HOURS_PER_MONTH
 from infra.cost.prices import PUBLIC
-from infra.gke.names import SLICE_LABEL
-from infra.ray.namespace import BUDGET
+from infra.gke.names import BUDGET, SLICE_LABEL
 from infra.tpu import topology as topologies
 from infra.tpu.catalog import GENERATIONS
 from policies.pods import PROVISIONING_LABEL, RAY, SPOT_LABELS, Pod, shape, slices, tpu_pods

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from policies.documents import embedded
+from policies.plain import mapping
 from policies.pods import Pod, hosts, pods, ray_items, ray_pods, tpu_pods
 from policies.rule import ADVISORY, MANDATORY, Context, rule
 from policies.view import Fault, Item, Node
@@ -153,14 +155,24 @@ def _service_timeout(item: Item, context: Context) -> Iterator[Fault]:
     why="Set by hand they outlive a slice that is replaced, and its hosts wait for one that never "
     "comes.",
     levels=MANDATORY,
-    over=lambda item: [pod for pod in ray_pods(item) if pod.role == "worker"],
+    over=lambda item: [
+        *(pod for pod in ray_pods(item) if pod.role == "worker"),
+        *((item.root["spec"]["runtimeEnvYAML"],) if item.kind == "RayJob" else ()),
+    ],
     pains=("P29",),
 )
-def _slice_variables(pod: Pod, _: Context) -> Iterator[Fault]:
+def _slice_variables(subject: Pod | Node, _: Context) -> Iterator[Fault]:
     """Of several slices Ray Train sets them, and the webhook only if it is told their number."""
-    by_train = pod.item.kind == "RayJob"
-    for container in pod.containers():
-        for variable in container["env"]:
-            name = variable["name"].text or ""
-            if _OF_A_HOST.fullmatch(name) or (by_train and _OF_SEVERAL_SLICES.fullmatch(name)):
-                yield variable.fault(f"{name} is set by hand", "leave it out")
+    by_train = subject.item.kind == "RayJob"
+    for name, at in _variables(subject):
+        if _OF_A_HOST.fullmatch(name) or (by_train and _OF_SEVERAL_SLICES.fullmatch(name)):
+            yield at.fault(f"{name} is set by hand", "leave it out")
+
+
+def _variables(subject: Pod | Node) -> Iterator[tuple[str, Node]]:
+    if isinstance(subject, Node):
+        found = mapping(mapping(embedded(subject.text or "")).get("env_vars"))
+        yield from ((str(name), subject) for name in found)
+        return
+    for container in subject.containers():
+        yield from ((variable["name"].text or "", variable) for variable in container["env"])

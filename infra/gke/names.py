@@ -16,6 +16,10 @@ OwnCluster = GkeCluster | AutopilotCluster
 Role = Literal["data", "checkpoints", "cache"]
 """What a bucket is for."""
 
+BUDGET = "raytpu/max-usd-per-month"
+"""Annotation of the namespace by which policies know the team's budget."""
+KUBERAY = "raytpu/kuberay"
+"""Annotation of the namespace by which policies know the operator's version."""
 SLICE_LABEL = "raytpu/slice"
 """Of the nodes that this stack makes: one slice's pods do not take another's capacity."""
 TEAM_LABEL = "raytpu/team"

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.config import ServeSpec, StackConfig, Team, Workload
-from infra.gke.names import namespace
+from infra.gke.names import BUDGET, KUBERAY, namespace
+from infra.ray.manifests import kuberay
 from infra.ray.pods import WORKLOAD_LABEL
 from infra.tpu.catalog import CHIP_RESOURCE
 
 Manifest = dict[str, Any]
 
 MEMBERS = "raytpu-members"
-BUDGET = "raytpu/max-usd-per-month"
-"""Annotation of the namespace by which policies know the team's budget."""
 OPERATOR = "kuberay-operator"
 OPERATOR_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component")
 """Of its pods, in whichever namespace: GKE does not say in which its add-on runs."""
@@ -77,10 +76,14 @@ def _namespace(config: StackConfig) -> Manifest:
         # A pod here must not take over its node. TPU pods need nothing that this refuses.
         "pod-security.kubernetes.io/enforce": "baseline",
     }
-    metadata: dict[str, Any] = {"name": namespace(config), "labels": labels}
+    annotations = {KUBERAY: ".".join(map(str, kuberay(config)))}
     if team.max_usd_per_month is not None:
-        metadata["annotations"] = {BUDGET: str(team.max_usd_per_month)}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        annotations[BUDGET] = str(team.max_usd_per_month)
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": namespace(config), "labels": labels, "annotations": annotations},
+    }
 
 
 def _quota(config: StackConfig) -> Manifest:

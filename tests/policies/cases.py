@@ -603,6 +603,38 @@ START = (
         "set by hand",
         pain="P29",
     ),
+    Case(
+        "start-slice-variables",
+        "training",
+        JOB,
+        {"spec.runtimeEnvYAML": "env_vars: {MEGASCALE_SLICE_ID: '0'}"},
+        "MEGASCALE_SLICE_ID is set by hand",
+        pain="P29",
+    ),
+    Case(
+        "runs-ray-version",
+        "told",
+        TOLD,
+        {"spec.rayClusterSpec.rayVersion": "2.55.1"},
+        "use Ray 2.56 or newer in rayVersion",
+        pain="P29",
+    ),
+    Case(
+        "runs-operator-version",
+        "training",
+        JOB,
+        {"metadata.annotations.raytpu/kuberay": "1.5.1"},
+        "KubeRay 1.5 replaces a lost host without the 3 others",
+        pain="P16",
+    ),
+    Case(
+        "runs-operator-version",
+        "told",
+        "Namespace/research",
+        {"metadata.annotations.raytpu/kuberay": "v1.4"},
+        "KubeRay 1.4 replaces a lost host without the 7 others",
+        pain="P16",
+    ),
 )
 
 CHANGES = (

@@ -10,7 +10,7 @@ from policies.rules import RULES
 from policies.settings import settings_of
 from policies.view import View
 from tests.policies.cases import CASES, HF
-from tests.policies.sets import SETS, changed, good, items
+from tests.policies.sets import GONE, SETS, changed, good, items
 
 ENVIRONMENTS = ("dev", "staging", "prod")
 ELSEWHERE = {"changes-keep", "pools-groups", "capacity-auto-creation"}
@@ -126,7 +126,6 @@ def test_a_class_makes_nothing_on_an_old_cluster_without_auto_provisioning(tmp_p
 
 def test_a_second_slice_may_be_declared_by_a_quota_or_an_allowance(tmp_path):
     from tests.policies.cases import SERVICE
-    from tests.policies.sets import GONE
 
     documents = changed(good("serving"), SERVICE, {"spec.upgradeStrategy": GONE})
     chips = {"spec.hard": {"requests.google.com/tpu": "64"}}
@@ -227,7 +226,7 @@ def test_the_deployment_and_its_engine_do_not_both_ask_for_chips(tmp_path):
 
 
 RAW = set(
-    "P01 P02 P03 P06 P07 P09 P10 P12 P14 P18 P19 P20 P23 P29 P30 P31 P32 P34 P40".split()  # noqa: SIM905
+    "P01 P02 P03 P06 P07 P09 P10 P12 P14 P16 P18 P19 P20 P23 P29 P30 P31 P32 P34 P40".split()  # noqa: SIM905
 )
 """Reported faults that a manifest or a preview can show, each caught by a case above. P04 and P25
 have tests of their own; P35 and P37 are of the preview and the pack."""
@@ -240,3 +239,36 @@ def test_every_reported_fault_that_a_manifest_shows_has_a_case():
 def test_rules_claim_no_reported_fault_without_a_case():
     claimed = set(itertools.chain.from_iterable(rule.pains for rule in RULES.values()))
     assert claimed <= RAW | {"P04", "P25"}
+
+
+def test_the_operator_is_known_by_an_image_that_is_here_too(tmp_path):
+    from tests.policies.cases import JOB
+
+    documents = changed(good("training"), JOB, {"metadata.annotations.raytpu/kuberay": GONE})
+    found = verdict(documents, tmp_path)
+    [missing] = found.not_evaluated
+    assert missing.message == (
+        "runs-operator-version was not evaluated for RayJob/pretrain: "
+        "the version of its operator is not known"
+    )
+    for version, expected in (("v1.5.1", {"runs-operator-version"}), ("v1.6.0", set())):
+        image = f"us-docker.pkg.dev/acme/kuberay/operator:{version}@sha256:{'1' * 64}"
+        spec = {"template": {"spec": {"containers": [{"name": "a", "image": image}]}}}
+        operator = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "kuberay-operator"},
+            "spec": spec,
+        }
+        both = {**documents, "operator.yaml": [operator]}
+        assert rules(verdict(both, tmp_path)) == expected
+
+
+@pytest.mark.parametrize("version", [GONE, "nightly"])
+def test_a_ray_of_no_known_release_is_not_evaluated(version, tmp_path):
+    from tests.policies.cases import TOLD
+
+    documents = changed(good("told"), TOLD, {"spec.rayClusterSpec.rayVersion": version})
+    found = verdict(documents, tmp_path)
+    assert [one.rule for one in found.not_evaluated] == ["runs-ray-version"]
+    assert not found.findings

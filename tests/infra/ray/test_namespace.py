@@ -52,12 +52,12 @@ def test_a_quota_of_the_teams_own_goes_before():
 
 @pytest.mark.parametrize(
     ("budget", "told"),
-    [({"max_usd_per_month": 900}, {"raytpu/max-usd-per-month": "900"}), ({}, None)],
+    [({"max_usd_per_month": 900}, {"raytpu/max-usd-per-month": "900"}), ({}, {})],
 )
-def test_a_namespace_tells_policies_the_teams_budget(budget, told):
+def test_a_namespace_tells_policies_the_operators_version_and_the_teams_budget(budget, told):
     own = {"name": "research", "cost_center": "ml", **budget}
     namespace = object_of(gke([CHAT], [SERVE], team=own), "Namespace/research")
-    assert namespace["metadata"].get("annotations") == told
+    assert namespace["metadata"]["annotations"] == {"raytpu/kuberay": "1.5", **told}
 
 
 def test_an_upgrade_beside_the_old_cluster_has_room_in_the_quota():
