@@ -1,6 +1,7 @@
 """What must be right of the cluster itself: its version, its network, its name."""
 
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
 from infra.config.entries import Entries
@@ -9,6 +10,8 @@ from infra.gke import addresses, version
 from infra.names import is_name
 
 _VERSION = "raytpu:cluster.version"
+_WHOLE_INTERNET_BITS = 2
+"""Nobody has a quarter of all addresses, and two halves are the whole."""
 
 
 def faults(entries: Entries) -> Iterator[Problem]:
@@ -34,6 +37,7 @@ def remarks(entries: Entries) -> Iterator[Problem]:
         most = max(needed, key=lambda one: one.version)
         what = f"is not given, and {most.feature} take GKE {most.version} or later"
         yield Problem(_VERSION, what, "not checked: write a version to have it checked")
+    yield from _open_to_all(cluster)
     by_class = any(tpu.provision == "compute_class" for tpu in entries.slices.values())
     if isinstance(cluster, ExistingCluster) and by_class:
         least = version.CLASS_WITHOUT_AUTO_PROVISIONING
@@ -43,6 +47,19 @@ def remarks(entries: Entries) -> Iterator[Problem]:
                 f"'existing' needs node auto-provisioning before {least.version}, or no compute "
                 "class makes nodes",
                 "not checked: see to it",
+            )
+
+
+def _open_to_all(cluster: object) -> Iterator[Problem]:
+    if not isinstance(cluster, GkeCluster | AutopilotCluster):
+        return
+    for index, network in enumerate(cluster.authorized_networks):
+        if IPv4Network(network.cidr).prefixlen <= _WHOLE_INTERNET_BITS:
+            yield Problem(
+                f"raytpu:cluster.authorized_networks[{index}].cidr",
+                f"{quote(network.cidr)} opens the control plane's address to most of the internet",
+                "leave it out: by its name the cluster is reached from everywhere, by those whom "
+                "Google lets in",
             )
 
 

@@ -155,3 +155,13 @@ def test_ranges_lie_apart(network, where, other):
 def test_a_range_is_written_as_one(text, what):
     lines = faults(on_gke(cluster__network={"services": text}))
     assert what in only(lines, "cluster.network.services")
+
+
+@pytest.mark.parametrize(
+    ("cidr", "said"),
+    [("0.0.0.0/0", True), ("128.0.0.0/1", True), ("10.0.0.0/8", False), ("203.0.113.0/24", False)],
+)
+def test_a_control_plane_that_is_open_to_the_internet_is_remarked(cidr, said):
+    stack = on_gke(cluster__authorized_networks=[{"name": "all", "cidr": cidr}])
+    lines = [line for line in remarks(stack) if "authorized_networks[0].cidr" in line]
+    assert (lines != []) is said
