@@ -21,6 +21,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _missing,
         _taken_names,
         _fallbacks_alike_to_ray,
+        _names_of_fallbacks,
         _unused_fallbacks,
         _slices_used_twice,
         _unreachable_folders,
@@ -105,6 +106,19 @@ def _fallbacks_alike_to_ray(entries: Entries) -> Iterator[Problem]:
                     "slices by that name alone",
                     "use another number of chips",
                 )
+
+
+def _names_of_fallbacks(entries: Entries) -> Iterator[Problem]:
+    """A shape is known by its name: to Ray, to its compute class, to its workload policy."""
+    made = {
+        other.name: f"{where}.fallback[{index}]"
+        for where, tpu in entries.slices.items()
+        for index, other in enumerate(tpu.fallback)
+    }
+    for where, tpu in entries.slices.items():
+        if tpu.name in made:
+            what = f"{quote(tpu.name)} is also the name that {made[tpu.name]} gets"
+            yield Problem(f"{where}.name", what, "choose another")
 
 
 def _unused_fallbacks(entries: Entries) -> Iterator[Problem]:

@@ -276,27 +276,3 @@ def test_an_address_of_redis_has_host_and_port_and_no_password(address, sound):
         assert lines == []
     else:
         assert "is no address of a Redis server" in only(lines, "workloads[2].redis.address")
-
-
-def test_a_workload_is_no_service_account_that_a_namespace_has_of_its_own():
-    """Else its rights would be those of every pod that names no account, a submitter's among
-    them."""
-    line = only(faults(on_gke(workloads__2__name="default")), "workloads[2].name")
-    assert "'default' is the service account of all pods" in line
-
-
-@pytest.mark.parametrize("source", ["gs://", "gs:///a.txt", "gs://*/a.txt", "gs://Bucket/a.txt"])
-def test_a_source_names_the_bucket_that_the_job_may_read(source):
-    line = only(faults(on_gke(workloads__0__sources=[source])), "workloads[0].sources[0]")
-    assert "names no bucket" in line
-
-
-@pytest.mark.parametrize("path", ["gs://", "gs://B_x/a", "gs://bucket/$(id)", "gs://bucket/a,b"])
-def test_a_folder_of_a_bucket_survives_shells_and_mount_options(path):
-    stack = on_gke(workloads__1__data={"path": path})
-    assert "gs://" in only(faults(stack), "workloads[1].data.path")
-
-
-def test_a_job_is_tried_again_no_more_often_than_kubernetes_can_count():
-    stack = on_gke(workloads__1__retries=10**12)
-    assert "use 100 or less" in only(faults(stack), "workloads[1].retries")
