@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from policies.pack import judge
 from policies.preview import UNKNOWN, plain
 from policies.view import Unknown, View
 from tests.gke.cloud_stack import CloudStack, Done
-from tests.gke.journey import prepare
+from tests.gke.journey import LIMIT_S, prepare
 from tests.policies.sets import good
 from tests.tools.project import REPOSITORY
 
@@ -38,6 +39,8 @@ class Previews:
     bad: Done
     steps: str
     """`pulumi preview --json` of a change to a stack that is up."""
+    made: tuple[Done, Done]
+    """`make review` of the stack before it is there, and of that change."""
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +59,32 @@ def previews(tmp_path_factory) -> Previews:
             strict=stack.preview(*PACK, "--policy-pack-config", str(config)),
             bad=stack.preview(*PACK, "--policy-pack-config", str(narrow)),
             steps="",
+            made=(_make_review(stack), Done(0, "")),
         )
         up = stack.up()
         assert up.code == 0, up.output
         [chat] = stack.declared["raytpu:slices"]
         stack.declare(slices=[{**chat, "machine_type": "ct6e-standard-4t", "topology": "2x2"}])
         found.steps = stack.pulumi("preview", "--json", "--show-sames").output
+        found.made = (found.made[0], _make_review(stack))
     return found
+
+
+def _make_review(stack: CloudStack) -> Done:
+    """As users run it, but for uv: the environment is there, and is not this folder's to sync."""
+    makefile = stack.root / "Makefile"
+    if not makefile.exists():
+        makefile.symlink_to(REPOSITORY / "Makefile")
+    done = subprocess.run(
+        ["make", "review", f"STACK={stack.name}", "UV=/bin/true"],
+        cwd=stack.root,
+        env=stack.environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout + done.stderr)
 
 
 LEVELS = ("mandatory", "advisory")
@@ -105,6 +127,19 @@ def test_review_of_the_steps_refuses_a_pool_that_is_replaced(previews, tmp_path)
     assert found["environment"] == "dev"
     assert [(f["rule"], f["name"]) for f in found["findings"]] == [("changes-keep", "gke-chat-0")]
     assert done.exit_code == 1
+
+
+def test_make_review_lets_a_good_stack_pass(previews):
+    done = previews.made[0]
+    assert done.code == 0, done.output
+    assert "objects by the rules of dev: 0 mandatory" in done.output
+
+
+def test_make_review_refuses_a_pool_that_is_replaced(previews):
+    done = previews.made[1]
+    assert done.code == 2, done.output
+    assert "it would replace gke-chat-0" in done.output
+    assert "[mandatory: changes-keep]" in done.output
 
 
 def resource(type_, name, props):
