@@ -77,10 +77,20 @@ def _within(item: Item, context: Context) -> Iterator[Fault]:
         total = before + costs[item].usd
         if before <= budget.usd < total:
             what = f"{total:,.0f} USD a month with this one, over the budget of {budget.usd:,}"
-            yield Fault(item, (), what, f"ask for less or for shorter, or raise {budget.key}")
+            yield item.root[_key(item)].fault(what, f"{_less(item)}, or raise {budget.key}")
     if costs[item].unpriced:
         first, *others = costs[item].unpriced
         raise UnknownError((), f"{first}, and {len(others)} more" if others else first)
+
+
+def _key(item: Item) -> str:
+    return {CLUSTER: "location", POOL: "autoscaling"}.get(item.kind, "spec")
+
+
+def _less(item: Item) -> str:
+    if item.kind in (CLUSTER, POOL):
+        return "make it smaller (autoscaling, nodeCount)"
+    return "write fewer replicas" + (" or a shorter deadline" if item.kind == "RayJob" else "")
 
 
 def _budgets(context: Context) -> Iterator[Budget]:

@@ -215,7 +215,7 @@ def _ends(item: Item, _: Context) -> Iterator[Fault]:
     at = spec["activeDeadlineSeconds"]
     if not at.number:
         yield at.fault(
-            "it may run, or wait for capacity, for ever", "write the longest it may take"
+            "it may run, or wait for capacity, for ever", "write the most seconds it may take"
         )
 
 

@@ -65,7 +65,8 @@ def _engine(subject: tuple[Item, Node, dict[str, Any], float], _: Context) -> It
     names = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
     sizes = [arguments.get(name, 1) for name in names]
     if not all(isinstance(size, int) and size > 0 for size in sizes):
-        yield at.fault("an engine's parallel sizes are no whole numbers", "write them as such")
+        what = f"{quote(sizes)} are no whole numbers for an engine's parallel sizes"
+        yield at.fault(what, f"write numbers of 1 or more as {', '.join(names)}")
         return
     asked = sizes[0] * sizes[1] * sizes[2]
     (pod, *_others) = tpu_pods(item)

@@ -33,7 +33,7 @@ def _labels(item: Item, _: Context) -> Iterator[Fault]:
     for key in _LABELLED[item.kind]:
         at = at[key]
     if missing := [label for label in LABELS if not at[label].text]:
-        yield at.fault(f"lacks {' and '.join(missing)}", "label it with them")
+        yield at.fault(f"lacks {' and '.join(missing)}", f"add {' and '.join(missing)} here")
 
 
 @rule(
@@ -76,7 +76,8 @@ def _chips(item: Item, context: Context) -> Iterator[Fault]:
         before += _most(one)
     if before <= most < before + own:
         what = f"{before + own} chips with this one, over the budget of {most}"
-        yield item.root["spec"].fault(what, "ask for fewer, or raise limits.max_chips")
+        fix = "write fewer replicas and maxReplicas, or raise limits.max_chips"
+        yield item.root["spec"].fault(what, fix)
 
 
 def _most(item: Item) -> int:

@@ -163,12 +163,15 @@ def _terms(item: Item, _: Context) -> Iterator[Fault]:
         fix = "write key compute.googleapis.com/reservation-name and the name in values"
         yield affinity.fault("names no reservation, so none is used", fix)
     if spot.flag and reserved:
-        yield spot.fault("asks for spot and a reservation at once", "make two pools of it")
+        fix = "write spot false, or NO_RESERVATION; another rung is another pool"
+        yield spot.fault("asks for spot and a reservation at once", fix)
     for name in waits:
         if spot.flag:
-            yield spot.fault(f"asks for spot and {name} at once", "make two pools of it")
+            fix = f"write spot false, or leave out {name}; another rung is another pool"
+            yield spot.fault(f"asks for spot and {name} at once", fix)
         if reserved:
-            yield affinity.fault(f"asks for {name} and a reservation at once", "make two pools")
+            fix = f"write NO_RESERVATION, or leave out {name}; another rung is another pool"
+            yield affinity.fault(f"asks for {name} and a reservation at once", fix)
     if waits and pool["autoscaling"]["minNodeCount"].number:
         yield pool["autoscaling"]["minNodeCount"].fault(f"{waits[0]} starts at 0", "write 0")
     if flex.flag:

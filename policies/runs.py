@@ -84,13 +84,12 @@ def _saved(item: Item, context: Context) -> Iterator[Fault]:
     if folder is not None:
         if not any(_within(folder[1], mount) for mount in mounted):
             what = f"it saves to {folder[1]}, a folder of each host"
-            yield at.fault(what, "write a bucket such as gs://BUCKET/RUN")
+            yield at.fault(what, "write a bucket, such as --output gs://BUCKET/RUN")
         return
     places = [text, item.root["spec"]["runtimeEnvYAML"].text or "", *_variables(item)]
     if borrowed and not mounted and not any(_SHARED.search(place) for place in places):
-        yield at.fault(
-            "where it saves is on no shared storage", "give it a bucket, gs://BUCKET/RUN"
-        )
+        fix = "write a bucket, such as --output gs://BUCKET/RUN"
+        yield at.fault("where it saves is on no shared storage", fix)
 
 
 def _within(path: str, folder: str) -> bool:
@@ -131,6 +130,7 @@ def _lose_little(item: Item, context: Context) -> Iterator[Fault]:
     entrypoint = item.root["spec"]["entrypoint"]
     ours = _MODULE in (entrypoint.text or "")
     at = entrypoint if ours else _annotation(item, CHECKPOINT_STEPS)
+    key = "checkpoint_every" if ours else CHECKPOINT_STEPS
     steps = _said(item, "checkpoint_every", CHECKPOINT_STEPS)
     limits = context.settings.limits
     if steps is None:
@@ -140,11 +140,13 @@ def _lose_little(item: Item, context: Context) -> Iterator[Fault]:
     step_s = _seconds(_annotation(item, STEP_SECONDS))
     if step_s is None and steps > limits.lost_steps:
         what = f"it saves every {steps} steps, over the limit of {limits.lost_steps}"
-        yield at.fault(what, f"save more often, or annotate {STEP_SECONDS} if a step is short")
+        fix = f"write {key} {limits.lost_steps} or less, or annotate {STEP_SECONDS}"
+        yield at.fault(what, fix)
     if step_s is not None and steps * step_s > limits.lost_seconds:
         lost = f"{steps} steps of {step_s:g} s are {steps * step_s:g} s"
         what = f"{lost}, over the limit of {limits.lost_seconds}"
-        yield at.fault(what, f"save every {max(int(limits.lost_seconds / step_s), 1)} steps")
+        most = max(int(limits.lost_seconds / step_s), 1)
+        yield at.fault(what, f"write {key} {most} or less")
 
 
 def _seconds(at: Node) -> float | None:

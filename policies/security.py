@@ -52,7 +52,7 @@ def _public_access(item: Item, _: Context) -> Iterator[Fault]:
     if item.kind == "gcp.storage.Bucket":
         at = item.root["publicAccessPrevention"]
         if at.text != "enforced":
-            yield at.fault(f"{quote(at.text)} lets a role open it to everybody", "write enforced")
+            yield at.fault(f"{_named(at)} lets a role open it to everybody", "write enforced")
         at = item.root["uniformBucketLevelAccess"]
         if at.flag is not True:
             yield at.fault("single objects can have rights of their own", "write true")
@@ -73,7 +73,7 @@ def _node_account(item: Item, _: Context) -> Iterator[Fault]:
     at = item.root["nodeConfig"]["serviceAccount"]
     if at.text is None or _DEFAULT_ACCOUNT.search(at.text):
         fix = "name one with roles/container.defaultNodeServiceAccount only"
-        yield at.fault(f"{quote(at.text)} is the project's default account", fix)
+        yield at.fault(f"{_named(at)} is the project's default account", fix)
 
 
 @rule(
@@ -86,7 +86,11 @@ def _node_account(item: Item, _: Context) -> Iterator[Fault]:
 def _metadata(item: Item, _: Context) -> Iterator[Fault]:
     at = item.root["nodeConfig"]["workloadMetadataConfig"]["mode"]
     if at.text != "GKE_METADATA":
-        yield at.fault(f"{quote(at.text)} shows the node's identity to pods", "write GKE_METADATA")
+        yield at.fault(f"{_named(at)} shows the node's identity to pods", "write GKE_METADATA")
+
+
+def _named(at: Node) -> str:
+    return quote(at.text) if at else "what is taken if it is left out"
 
 
 @rule(

@@ -48,9 +48,10 @@ def _shape(pod: Pod, _: Context) -> Iterator[Fault]:
     if not pod.chips and pod.role == "other":
         return  # what watches over TPU pods, on their nodes
     if not pod.chips:
-        yield pod.spec["containers"].fault(
-            "selects TPU nodes and asks for no chips", f"limit {CHIP_RESOURCE} to those of a host"
-        )
+        counts = sorted({m.chips for m in machines(accelerator.text or "", topology.text or "")})
+        wanted = " or ".join(map(str, counts)) or "the chips of one host"
+        fix = f"write {CHIP_RESOURCE}: {wanted} in its resources.limits"
+        yield pod.spec["containers"].fault("selects TPU nodes and asks for no chips", fix)
         return
     annotations = pod.template["metadata"]["annotations"]
     in_others = annotations[_SLICE_TOPOLOGY] or pod.compute_class is not None
@@ -231,7 +232,7 @@ def _workload(subject: tuple[Contract, Item], _: Context) -> Iterator[Fault]:
         wrong = {key: value for key, value in right.items() if told.get(key) != value}
         for key, value in wrong.items():
             what = f"tells the workload {key} {quote(told.get(key))}, but its pods get {value}"
-            yield contract.at.fault(what, f"write {value}, or change the worker group")
+            yield contract.at.fault(what, f"write {key} {value}, or change the worker group")
 
 
 @rule(
@@ -252,4 +253,4 @@ def _workers(item: Item, _: Context) -> Iterator[Fault]:
     if workers == 0 or all(workers % size for size in sizes):
         near = max(workers // sizes[0], 1) * sizes[0]
         what = f"{workers} workers do not fill slices of {sizes[0]} hosts"
-        yield at.fault(what, f"use {near} or {near + sizes[0]}")
+        yield at.fault(what, f"write --num_workers {near} or {near + sizes[0]}")

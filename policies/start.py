@@ -45,7 +45,8 @@ def _bucket_mount(pod: Pod, _: Context) -> Iterator[Fault]:
         yield at.fault("mounts a bucket that nothing mounts without it", 'annotate "true"')
     account = pod.spec["serviceAccountName"]
     if account.text in (None, "", "default"):
-        yield account.fault("mounts a bucket as the default account", "name one with the role")
+        fix = "name one with roles/storage.objectUser on the bucket"
+        yield account.fault("mounts a bucket as the default account", fix)
 
 
 @rule(
@@ -63,7 +64,7 @@ def _mount_everywhere(item: Item, _: Context) -> Iterator[Fault]:
         for volume in buckets(worker).values():
             if (name := _bucket(volume)) not in there:
                 what = f"group {worker.name} mounts bucket {name}, and the head does not"
-                yield volume.fault(what, "mount it on the head too")
+                yield volume.fault(what, "add volume and volumeMount to headGroupSpec.template too")
 
 
 def _bucket(volume: Node) -> str | None:
@@ -116,7 +117,9 @@ def _probe(pod: Pod, context: Context) -> Iterator[Fault]:
         patience = _patience(probe) + (_patience(startup) if startup else 0)
         if patience < budget:
             what = f"ends the server after {patience} s, and compiling may take {budget}"
-            yield probe.fault(what, "add a startupProbe that waits as long, or leave it out")
+            wait = "periodSeconds x failureThreshold"
+            fix = f"add a startupProbe with {wait} of {budget} or more, or leave this one out"
+            yield probe.fault(what, fix)
 
 
 def _patience(probe: Node) -> int:

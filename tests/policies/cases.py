@@ -180,7 +180,7 @@ SLICES = (
         "training",
         JOB,
         {"spec.entrypoint": "python train.py --num_workers 6 --output gs://acme-runs/p"},
-        "use 4 or 8",
+        "write --num_workers 4 or 8",
         pain="P30",
     ),
     Case(
@@ -920,7 +920,7 @@ HYGIENE = (
         JOB,
         {f"{JOB_POD}.nodeSelector": selector("4x4", **SPOT_IN_US_EAST5)},
         # 16 chips x 24 hours x 1.35 USD
-        "518 USD a month with this one, over the budget of 518; ask for less",
+        "518 USD a month with this one, over the budget of 518; write fewer replicas",
         {"max_usd_per_month": 518},
     ),
     Case(

@@ -69,8 +69,8 @@ def zoned(**metadata):
 def test_a_teams_budget_comes_with_its_namespace(tmp_path):
     [found], _ = judged(View(items(zoned(research=518), tmp_path)))
     assert found.message == (
-        "518 USD a month with this one, over the budget of 518; ask for less or for shorter, "
-        "or raise the budget of namespace research (raytpu/max-usd-per-month)"
+        "518 USD a month with this one, over the budget of 518; write fewer replicas or a shorter "
+        "deadline, or raise the budget of namespace research (raytpu/max-usd-per-month)"
     )
     assert not any(judged(View(items(zoned(research=519), tmp_path))))
 

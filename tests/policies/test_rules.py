@@ -45,7 +45,9 @@ def test_a_broken_field_is_found_and_said(case, tmp_path):
         limits=case.limits,
         whole=case.whole,
     )
-    said = [f"{f.fault.what}; {f.fault.fix}" for f in found.findings if f.rule == case.rule]
+    mine = [f for f in found.findings if f.rule == case.rule]
+    said = [f.message for f in mine]
+    assert all(f.fault.what and f.fault.fix and f.fault.path for f in mine)
     assert any(case.says in line for line in said), [f.message for f in found.findings]
     assert all(0 < len(line) < 300 and "\n" not in line for line in said)
 
