@@ -46,6 +46,12 @@ def review(request: Request) -> int:
         except ReadError as error:
             unreadable.append(str(error))
     view = _together(views)
+    if not view.items and not view.steps and not unreadable:
+        named = ", ".join([*request.paths, *request.previews])
+        unreadable.append(
+            f"{named}: no object of Kubernetes is in it; name manifests, and of a stack file what "
+            "`raytpu render STACK --out DIR` makes of it"
+        )
     environment = request.environment or view.environment or OTHER
     try:
         settings = settings_of(environment, _settings_file(request.settings), RULES)

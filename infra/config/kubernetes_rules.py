@@ -1,6 +1,7 @@
 """What must be right for workloads that run on Kubernetes, each on a Ray cluster of its own."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import combinations
 
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
@@ -14,6 +15,8 @@ from infra.tpu.capacity import written
 WHOLE_SLICES = (1, 6)
 """The version of KubeRay from which a lost host takes its slice with it (gate
 RayMultiHostIndexing), and a RayJob can have a deadline for its start."""
+FIRST_COMPILE = timedelta(minutes=30)
+"""What vLLM's first compilation for a TPU was reported to take (vllm-project/vllm 7533)."""
 
 
 def faults(entries: Entries) -> Iterator[Problem]:
@@ -36,6 +39,13 @@ def faults(entries: Entries) -> Iterator[Problem]:
 
 
 def remarks(entries: Entries) -> Iterator[Problem]:
+    for where, server in entries.served.items():
+        if server.startup_timeout < FIRST_COMPILE:
+            yield Problem(
+                f"{where}.startup_timeout",
+                f"{written(server.startup_timeout)} is less than a first compilation may take",
+                f"{written(FIRST_COMPILE)} or more do not give up too early",
+            )
     kuberay = _kuberay(entries)
     if kuberay is None or kuberay >= WHOLE_SLICES:
         return

@@ -139,6 +139,16 @@ def review(*arguments, stdin=None):
     return CliRunner().invoke(app, ["review", *map(str, arguments)], input=stdin)
 
 
+@pytest.mark.parametrize("text", ["", "config:\n  raytpu:environment: dev\n", "- 1\n"])
+def test_a_file_without_an_object_is_not_taken_for_a_clean_one(tmp_path, text):
+    """A stack file, for example: it is judged as what is rendered of it."""
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(app, ["review", str(file)])
+    assert done.exit_code == 2
+    assert "Pulumi.dev.yaml" in done.stderr
+
+
 def test_a_finding_has_the_file_the_line_and_the_way_out(tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text(PRIVILEGED)
