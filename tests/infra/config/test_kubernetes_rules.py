@@ -281,11 +281,5 @@ def test_an_address_of_redis_has_host_and_port_and_no_password(address, sound):
 @pytest.mark.parametrize(("timeout", "told"), [("29m", True), ("1s", True), ("30m", False)])
 def test_a_service_that_may_be_given_up_while_it_compiles_is_remarked(timeout, told):
     lines = remarks(on_gke(workloads__2__startup_timeout=timeout))
-    assert [line for line in lines if "compilation" in line] == (
-        [
-            f"raytpu:workloads[2].startup_timeout: {timeout} is less than a first compilation may "
-            "take; 30m or more do not give up too early"
-        ]
-        if told
-        else []
-    )
+    said = f"startup_timeout: {timeout} is less than a first compilation may take; 30m or more"
+    assert [said in line for line in lines if "compilation" in line] == [True] * told
