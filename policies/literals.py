@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from policies.documents import embedded
 from policies.plain import mapping, sequence
 from policies.pods import Pod, pods
 from policies.rule import MANDATORY, Context, every, kinds, rule
-from policies.view import Fault, Item, Node, Path
+from policies.view import Fault, Item, Path
 
 _SHAPES = {
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{20,}",
@@ -26,6 +27,8 @@ _SHAPES = {
 }
 _ANY = re.compile("|".join(f"({shape})" for shape in _SHAPES.values()))
 _WHAT = tuple(_SHAPES)
+_SHORTEST = len("a://:abc@")
+"""No shape is shorter."""
 _KEY = re.compile(
     r"(?:^|[_.-])(?:password|passwd|passphrase|secret|token|credentials?|(?:api|access|private|"
     r"secret|signing|encryption)[_.-]?key)$"
@@ -51,12 +54,12 @@ def _literal(item: Item, _: Context) -> Iterator[Fault]:
     if _keeps_secrets(item):
         return
     fix = "revoke it, keep it in Secret Manager, and mount it as a file"
-    for node, key in _texts(item):
-        found = _ANY.search(node.value)
+    for path, value, key in _texts(item):
+        found = _ANY.search(value) if len(value) >= _SHORTEST else None
         if found is not None and found.lastindex is not None:
-            yield node.fault(f"holds {_WHAT[found.lastindex - 1]}", fix)
-        elif name := _named(key, node.value):
-            yield node.fault(f"{name} is written out", fix)
+            yield Fault(item, path, f"holds {_WHAT[found.lastindex - 1]}", fix)
+        elif name := _named(key, value):
+            yield Fault(item, path, f"{name} is written out", fix)
 
 
 def _keeps_secrets(item: Item) -> bool:
@@ -64,8 +67,8 @@ def _keeps_secrets(item: Item) -> bool:
     return item.kind in ("Secret", "gcp.secretmanager.SecretVersion")
 
 
-def _texts(item: Item) -> Iterator[tuple[Node, str]]:
-    """Every text with the key or variable that names it, those of YAML in a text too."""
+def _texts(item: Item) -> Iterator[tuple[Path, str, str]]:
+    """Each with its path and the key or variable that names it, those of YAML in a text too."""
     root: Any = item.body
     above: list[tuple[Path, str, Any]] = [((), "", root)]
     while above:
@@ -79,10 +82,10 @@ def _texts(item: Item) -> Iterator[tuple[Node, str]]:
         elif isinstance(value, list):
             above += [((*path, i), key, inner) for i, inner in enumerate(sequence(value))]
         elif isinstance(value, str) and len(value) > 1:
-            yield Node(item, path, value), key
+            yield path, value, key
             if key in _TEXTS_OF_YAML:
                 for inner_key, text in _inside(embedded(value), key):
-                    yield Node(item, path, text), inner_key
+                    yield path, text, inner_key
 
 
 def _inside(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -107,6 +110,7 @@ def _named(key: str, value: str) -> str | None:
     return None
 
 
+@lru_cache(4096)
 def _is_secret(key: str) -> bool:
     return bool(key) and _KEY.search(_CAMEL.sub("_", key).lower()) is not None
 

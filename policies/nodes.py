@@ -1,6 +1,7 @@
 """Nodes of YAML: how much they hold once aliases are written out, and on which line a value is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 import yaml
 
@@ -22,8 +23,6 @@ def measure(root: yaml.Node) -> int:
     above: set[int] = set()
 
     def size(node: yaml.Node, depth: int) -> int:
-        if isinstance(node, yaml.ScalarNode):
-            return 1
         key = id(node)
         if key in sizes:
             return sizes[key]
@@ -32,23 +31,21 @@ def measure(root: yaml.Node) -> int:
         if depth > MOST_DEPTH:
             raise ReadError(f"{at(node)}: is nested deeper than {MOST_DEPTH}; flatten it")
         above.add(key)
-        total = 1 + sum(size(child, depth + 1) for child in _children(node))
+        total = 1
+        for child in children(node):
+            total += 1 if isinstance(child, yaml.ScalarNode) else size(child, depth + 1)
         above.remove(key)
         if total > MOST_VALUES:
             raise ReadError(f"{at(node)}: holds over {MOST_VALUES} values; split it")
         sizes[key] = total
         return total
 
-    return size(root, 0)
+    return 1 if isinstance(root, yaml.ScalarNode) else size(root, 0)
 
 
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key
-            yield value
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
+def children(node: yaml.Node) -> Iterable[yaml.Node]:
+    """Of a mapping, keys and values in turn."""
+    return chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
 
 
 def at(node: yaml.Node) -> str:

@@ -1,6 +1,6 @@
 """The pods that an object makes, and the TPU slices that they ask for, whatever kind it is of."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -63,8 +63,10 @@ class Pod:
         return (self.group["groupName"].text if self.group else None) or self.item.name
 
 
-def pods(item: Item) -> Iterable[Pod]:
-    return [*_pods(item)]
+@lru_cache(64)
+def pods(item: Item) -> Sequence[Pod]:
+    """Kept for a while: all rules judge one item after another."""
+    return (*_pods(item),)
 
 
 def _pods(item: Item) -> Iterator[Pod]:
@@ -98,13 +100,14 @@ def _of_job(item: Item, job: Node) -> Pod:
     return Pod(item, job["template"], hosts=job["parallelism"])
 
 
-def tpu_pods(item: Item) -> Iterable[Pod]:
+@lru_cache(64)
+def tpu_pods(item: Item) -> Sequence[Pod]:
     """Those that ask for chips, or for nodes that have some."""
-    return [pod for pod in pods(item) if pod.chips or pod.selector[ACCELERATOR_LABEL]]
+    return tuple(pod for pod in pods(item) if pod.chips or pod.selector[ACCELERATOR_LABEL])
 
 
-def ray_pods(item: Item) -> Iterable[Pod]:
-    return pods(item) if item.kind in RAY else []
+def ray_pods(item: Item) -> Sequence[Pod]:
+    return pods(item) if item.kind in RAY else ()
 
 
 def ray_cluster(item: Item) -> Node:

@@ -8,7 +8,7 @@ unknown value or wrong type pass for an absent one.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from policies.plain import mapping, sequence
 
@@ -88,9 +88,12 @@ class Fault:
     fix: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Node:
-    """A value at its place. An absent one is None, and so is all below it."""
+    """A value at its place. An absent one is None, and so is all below it.
+
+    Rules make hundreds of them for an object: frozen, each would take twice as long.
+    """
 
     item: Item
     path: Path
@@ -98,11 +101,11 @@ class Node:
 
     def __getitem__(self, key: str) -> "Node":
         value = self.value
-        if value is None:
-            return Node(self.item, (*self.path, key), None)
-        if not isinstance(value, dict):
-            raise self._wrong("a mapping")
-        return Node(self.item, (*self.path, key), mapping(value).get(key))
+        if value is not None:
+            if not isinstance(value, dict):
+                raise self._wrong("a mapping")
+            value = cast("dict[str, Any]", value).get(key)
+        return Node(self.item, (*self.path, key), value)
 
     def __bool__(self) -> bool:
         """Whether anything is there."""

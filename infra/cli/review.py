@@ -1,6 +1,9 @@
 """What `raytpu review` does: the rules of `policies` on anybody's YAML, or on a preview."""
 
+import gc
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +37,23 @@ class Request:
 
 def review(request: Request) -> int:
     """Prints the verdict; the exit code."""
+    with _no_search_for_cycles():
+        return _review(request)
+
+
+@contextmanager
+def _no_search_for_cycles() -> Generator[None]:
+    """Nodes of YAML are many, stay to the end, and form none: the search doubles the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _review(request: Request) -> int:
     views: list[View] = []
     unreadable: list[str] = []
     if request.paths:
