@@ -35,6 +35,7 @@ def judged(view, environment="dev", strict=False, **limits):
 @pytest.mark.parametrize("name", STACKS)
 def test_a_rendered_stack_costs_what_raytpu_cost_says(name, tmp_path):
     config = check(str(STACKS[name])).config
+    assert config
     write(render(config), tmp_path)
     view = View(read([str(tmp_path)], io.BytesIO()).items, whole=True)
     expected = estimate(config, PUBLIC, Usage()).total
