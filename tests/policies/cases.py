@@ -678,6 +678,20 @@ CHANGES = (
 
 SECURITY = (
     Case(
+        "security-control-plane",
+        "cloud",
+        CLUSTER,
+        {"master_authorized_networks_config": GONE},
+        "answers to everybody",
+    ),
+    Case(
+        "security-control-plane",
+        "cloud",
+        CLUSTER,
+        {"master_authorized_networks_config.cidr_blocks[0].cidr_block": "0.0.0.0/0"},
+        "0.0.0.0/0 is everybody",
+    ),
+    Case(
         "secrets-literal",
         "training",
         JOB,
