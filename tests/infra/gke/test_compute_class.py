@@ -67,8 +67,8 @@ def test_a_reservation_is_named_with_its_project_and_where_the_version_allows_wi
 
 
 def test_a_shared_reservation_is_named_with_its_owner():
-    (priority,) = ladder({"reservation": {"name": "r", "project": "owner"}}, topology="2x2")
-    assert priority["reservations"]["specific"] == [{"name": "r", "project": "owner"}]
+    (priority,) = ladder({"reservation": {"name": "r", "project": "owner-ml"}}, topology="2x2")
+    assert priority["reservations"]["specific"] == [{"name": "r", "project": "owner-ml"}]
 
 
 def test_parts_of_a_reservation_are_nested():
