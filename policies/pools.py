@@ -79,17 +79,18 @@ def _placement(item: Item, _: Context) -> Iterator[Fault]:
         yield form.fault(what, "leave out placementPolicy")
         return
     policy = item.root["placementPolicy"]
-    if found.generation != "tpu7x":
+    if not GENERATIONS[found.generation].workload_policy:
         if policy["type"].text != "COMPACT":
             what = f"placementPolicy.type is {quote(policy['type'].text)} for {found.name}"
             yield policy["type"].fault(what, "write COMPACT")
         return
     if not policy["policyName"]:
-        what = "tpu7x hosts are held together by a workload policy, and none is named"
+        what = f"{found.generation} hosts are held together by a workload policy, and none is named"
         fix = f"make one with HIGH_THROUGHPUT and topology {form.text}, and name it as policyName"
         yield policy["policyName"].fault(what, fix)
     if policy["type"].text == "COMPACT":
-        yield policy["type"].fault("tpu7x takes no COMPACT placement", "write an empty type")
+        what = f"{found.generation} takes no COMPACT placement"
+        yield policy["type"].fault(what, "write an empty type")
 
 
 @rule(

@@ -11,6 +11,7 @@ from infra.config.cluster import region
 from infra.tpu import topology as topologies
 from infra.tpu.capacity import Rung
 from infra.tpu.catalog import GENERATIONS, MACHINES, Generation
+from infra.tpu.slice import SliceSpec, TpuSlice
 
 Purpose = Literal["serve", "train", "cluster"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
@@ -79,11 +80,15 @@ def machine_types() -> tuple[str, ...]:
 
 
 def shapes(machine_type: str, purpose: str) -> tuple[str, ...]:
-    """Topologies. A program trains on any; a replica takes no more chips than the model's heads."""
+    """Topologies. A program trains on any; for a replica, those that Ray Serve can ask for."""
     legal = topologies.topologies(MACHINES[machine_type])
-    if purpose != "serve":
-        return legal
-    return tuple(one for one in legal if SERVED_HEADS % topologies.chips(one) == 0)
+    return tuple(one for one in legal if purpose != "serve" or _servable(machine_type, one))
+
+
+def _servable(machine_type: str, topology: str) -> bool:
+    """Whether Ray Serve can ask for its hosts, and the model's heads are cut evenly."""
+    tpu = TpuSlice.resolve(SliceSpec(name="offer", machine_type=machine_type, topology=topology))
+    return tpu.hosts_known_to_ray and SERVED_HEADS % tpu.chips == 0
 
 
 def zones(machine_type: str) -> tuple[str, ...]:

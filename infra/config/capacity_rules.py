@@ -98,17 +98,16 @@ def _repeated(where: str, shape: TpuSlice) -> Iterator[Problem]:
 
 
 def _workload_policy(where: str, shape: TpuSlice, entries: Entries) -> Iterator[Problem]:
-    """Hosts of a tpu7x slice are held together by a policy that has to exist on Google Cloud."""
+    """What holds the hosts of such a slice together has to exist on Google Cloud."""
     if (
         isinstance(entries.cluster, ExistingCluster)
         and shape.provision == "compute_class"
-        and shape.generation.name == "tpu7x"
-        and shape.multi_host
+        and shape.workload_policy
     ):
         yield Problem(
             f"{where}.topology",
-            f"{shape.topology} of tpu7x needs a workload policy, and in a cluster of others this "
-            "stack makes nothing but Kubernetes objects",
+            f"{shape.topology} of {shape.generation.name} needs a workload policy, and in a "
+            "cluster of others this stack makes nothing but Kubernetes objects",
             "use provision node_pools and a pool that is there, or mode gke",
         )
 

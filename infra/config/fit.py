@@ -32,6 +32,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
             yield from _rows(f"{where}.max_batch", server, mesh, scope)
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
+            yield from _one_copy(f"{where}.mesh.data", server, mesh, scope)
             yield from _mesh(f"{where}.mesh", mesh, tpu.chips, scope)
 
 
@@ -93,6 +94,25 @@ def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Ite
             f"has {tpu.hosts} hosts, and a replica of engine jax is served by one host",
             f"use engine vllm, or a slice of one host, such as {tpu.machine.host_topology} on "
             f"{tpu.machine.name}",
+        )
+    elif server.engine == "vllm" and not tpu.hosts_known_to_ray:
+        yield scope.problem(
+            where,
+            server.slice,
+            f"is {tpu.topology} on {tpu.machine.name}, of {tpu.hosts} hosts of "
+            f"{tpu.chips_per_host} chips: Ray Serve takes it for one of {tpu.ray_chips_per_host}, "
+            "and would wait for that for ever",
+            "use a machine type that holds the topology in one host, or another topology",
+        )
+
+
+def _one_copy(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -> Iterator[Problem]:
+    if server.engine == "vllm" and mesh.data > 1:
+        yield scope.problem(
+            where,
+            mesh.data,
+            "copies of the model in one replica are not what vLLM makes: it holds one",
+            "use data 1, and for more copies smaller slices and a larger count",
         )
 
 

@@ -43,6 +43,10 @@ REFUSED_BESIDE_CLASS = frozenset(
 )
 NODE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 
+_BY_WORKLOAD_POLICY = {
+    generation.gke_accelerator for generation in GENERATIONS.values() if generation.workload_policy
+}
+
 
 def faults(manifest: Manifest, groups: Sequence[Manifest]) -> list[Problem]:
     """Of the class, and of those of `groups` (worker groups of Ray clusters) that select it."""
@@ -170,12 +174,12 @@ def _place(where: str, priority: Manifest, spec: Manifest) -> Iterator[Problem]:
         yield Problem(f"{where}.location.zones", what, "make one priority of each zone")
     if (
         multi_host
-        and tpu.get("type") == "tpu7x"
+        and tpu.get("type") in _BY_WORKLOAD_POLICY
         and "policyName" not in priority.get("placement", {})
     ):
         yield Problem(
             f"{where}.placement",
-            "tpu7x hosts are held together by a workload policy, and none is named",
+            f"{tpu['type']} hosts are held together by a workload policy, and none is named",
             "write placement.policyName on every priority",
         )
 

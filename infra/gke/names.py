@@ -86,10 +86,9 @@ def api_key_secret(config: StackConfig, workload: str) -> str:
 def workload_policy(config: StackConfig, shape: TpuSlice) -> str | None:
     """Of the policy that holds a slice's hosts together, where the generation needs one.
 
-    tpu7x takes a named workload policy where others take compact placement; a slice of one host
-    needs neither.
+    Others take compact placement; a slice of one host needs neither.
     """
-    if shape.generation.name != "tpu7x" or not shape.multi_host:
+    if not shape.workload_policy:
         return None
     return bounded(f"raytpu-{config.stack}-{shape.name}", 63)
 

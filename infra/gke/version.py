@@ -111,7 +111,7 @@ def _of_shape(shape: TpuSlice, *, autopilot: bool) -> Iterator[Requirement]:
         yield from (COMPUTE_CLASS, CLASS_SELECTORS, CLASS_ZONES)
         if generation in CLASS_POOLS:
             yield CLASS_POOLS[generation]
-        if generation == "tpu7x" and shape.multi_host:
+        if shape.workload_policy:
             yield CLASS_PLACEMENT
 
 

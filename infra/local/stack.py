@@ -20,6 +20,7 @@ from infra.config import (
     TrainSpec,
     Workload,
 )
+from infra.config.runs import run_id
 from infra.local import ray_node
 from infra.local.cluster import RayHead, SimulatedSlice, WorkspaceResource
 from infra.local.jobs import RayJob
@@ -181,9 +182,7 @@ class LocalStack(pulumi.ComponentResource):
         folder = self._storage / workload.name
         if not isinstance(workload, TrainSpec):
             return folder
-        source = workload.data
-        corpus = source if isinstance(source, Folder) else self._config.workload(source)
-        return folder / _digest(workload.settings().learned(), corpus.model_dump(mode="json"))
+        return folder / run_id(self._config, workload)
 
     def _child(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs))

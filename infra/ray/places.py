@@ -4,18 +4,15 @@ One bucket for each role if the stack makes them; in a cluster of others, folder
 the stack file names.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import assert_never
 
 from infra.config import DataSpec, ExistingCluster, Folder, Hub, ServeSpec, StackConfig, TrainSpec
+from infra.config.runs import run_id
 from infra.gke.names import Role, bucket_name
 
 MODEL_PATH = "/model"
 """Where a model's folder is mounted. Hugging Face's layout is read as files."""
-
-_DIGEST_LENGTH = 12
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,7 @@ def output(config: StackConfig, workload: DataSpec | TrainSpec) -> str:
     """What the job writes. A run with other settings or data begins anew, beside the first."""
     if isinstance(workload, DataSpec):
         return f"{storage(config, 'data')}/{workload.name}"
-    run = _digest(workload.settings().learned(), _learned_from(config, workload))
-    return f"{storage(config, 'checkpoints')}/{workload.name}/{run}"
+    return f"{storage(config, 'checkpoints')}/{workload.name}/{run_id(config, workload)}"
 
 
 def corpus(config: StackConfig, workload: TrainSpec) -> str:
@@ -76,14 +72,3 @@ def _job(config: StackConfig, name: str) -> DataSpec | TrainSpec:
     if not isinstance(found, DataSpec | TrainSpec):
         raise TypeError(f"workload {name} writes nothing that another could read")
     return found
-
-
-def _learned_from(config: StackConfig, workload: TrainSpec) -> dict[str, Any]:
-    if isinstance(workload.data, Folder):
-        return workload.data.model_dump(mode="json")
-    source = _job(config, workload.data)
-    return source.settings().model_dump(mode="json")
-
-
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGEST_LENGTH]

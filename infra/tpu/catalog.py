@@ -48,6 +48,9 @@ class Generation:
     """Where Google documents that; none where it does not say."""
     boot_disk: str | None
     """The type of boot disk that its machines take; None where GKE's own choice is left alone."""
+    workload_policy: bool = False
+    """Whether hosts of a slice are held together by a named workload policy, where those of other
+    generations take compact placement (xpk, "About Ironwood (TPU7x) in GKE"; high confidence)."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,7 @@ _GENERATIONS = (
         flex_start=True,
         flex_start_zones=("us-central1-c",),
         boot_disk="hyperdisk-balanced",
+        workload_policy=True,
     ),
 )
 

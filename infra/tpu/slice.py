@@ -29,6 +29,9 @@ from workloads.settings import Settings
 MAX_COUNT = 1000
 """Copies of a slice, each of which may be a node pool: the most that one cluster takes."""
 
+BOOT_DISK_GIB = 300
+"""By default. What GKE and images leave of it (infra.tpu.node) holds models and programs."""
+
 Provision = Literal["node_pools", "compute_class"]
 
 
@@ -52,7 +55,7 @@ class SliceSpec(ShapeSpec):
     provision: Provision | None = None
     """Who makes the nodes: this stack, or GKE by a compute class. By default this stack, if it is
     one shape of one kind of capacity."""
-    boot_disk_gib: Annotated[int, Field(ge=100, le=4096)] = 300
+    boot_disk_gib: Annotated[int, Field(ge=100, le=4096)] = BOOT_DISK_GIB
     """Of each host. A model of the hub is stored on it as a whole."""
     keep_nodes: bool = False
     """Whether a node pool of this stack keeps its nodes while nothing runs on them."""
@@ -70,7 +73,7 @@ class TpuSlice:
     topology: str
     capacity: tuple[Rung, ...] = ON_DEMAND
     provision: Provision = "node_pools"
-    boot_disk_gib: int = 300
+    boot_disk_gib: int = BOOT_DISK_GIB
     keep_nodes: bool = False
     fallback: tuple["TpuSlice", ...] = ()
 
@@ -152,6 +155,11 @@ class TpuSlice:
         return self.topology if self.multi_host else None
 
     @property
+    def workload_policy(self) -> bool:
+        """Whether its hosts are placed by a named workload policy."""
+        return self.multi_host and self.generation.workload_policy
+
+    @property
     def node_selector(self) -> dict[str, str]:
         """Labels of the nodes. The chip count tells a one-VM 2x4 from a two-VM 2x4."""
         return {
@@ -192,6 +200,11 @@ class TpuSlice:
     def ray_chips_per_host(self) -> int:
         """The chips a host that Ray assumes where its API cannot be told."""
         return self.chips if self.topology in RAY_WHOLE_HOST_2D else RAY_CHIPS_PER_HOST
+
+    @property
+    def hosts_known_to_ray(self) -> bool:
+        """Whether Ray, where it cannot be told, asks for hosts of as many chips as there are."""
+        return self.chips_per_host == self.ray_chips_per_host
 
     @property
     def reserved_whole(self) -> bool:

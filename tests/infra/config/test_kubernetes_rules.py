@@ -96,7 +96,7 @@ def test_engine_vllm_serves_from_several_hosts_and_engine_jax_from_one():
         ("4x8", {"tensor": 1}, "data 1 x tensor 1 = 1 does not cover the 32 chips"),
         ("4x4", {"tensor": 32}, "data 1 x tensor 32 = 32 does not cover the 16 chips"),
         ("4x8", {"tensor": 32}, None),
-        ("4x8", {"data": 2, "tensor": 16}, None),
+        ("4x8", {"data": 2, "tensor": 16}, "2 copies of the model in one replica"),
         ("4x8", None, None),
     ],
 )
@@ -104,7 +104,28 @@ def test_an_engine_takes_the_whole_slice(topology, mesh, line):
     """On a TPU an engine that asks for a part of a slice of several hosts waits for ever."""
     stack = on_gke(slices__1={**MULTI_HOST, "topology": topology}, workloads__2__mesh=mesh)
     lines = faults(stack)
-    assert lines == [] if line is None else line in only(lines, "workloads[2].mesh")
+    place = "workloads[2].mesh.data" if mesh and "data" in mesh else "workloads[2].mesh"
+    assert lines == [] if line is None else line in only(lines, place)
+
+
+@pytest.mark.parametrize(
+    ("machine", "hosts_counted_right"),
+    [
+        ("ct6e-standard-8t", True),
+        ("ct5lp-hightpu-8t", True),
+        ("ct6e-standard-4t", False),  # two hosts of 4 chips, and Ray asks for one of 8
+        ("ct5lp-hightpu-4t", False),
+    ],
+)
+def test_vllm_gets_no_2x4_of_two_hosts_since_ray_serve_would_wait_for_one(
+    machine, hosts_counted_right
+):
+    tpu = {"name": "chat", "machine_type": machine, "topology": "2x4"}
+    lines = faults(on_gke(slices__1=tpu))
+    if hosts_counted_right:
+        assert lines == []
+    else:
+        assert "Ray Serve takes it for one of 8" in only(lines, "workloads[2].slice")
 
 
 def test_a_key_that_the_engine_would_not_check_is_refused():
