@@ -154,6 +154,10 @@ class GoogleCluster(Settings):
     maintenance: Maintenance = Maintenance()
     labels: Annotated[dict[str, str], AfterValidator(_checked_labels)] = {}  # noqa: RUF012 - pydantic copies it
 
+    @property
+    def region(self) -> str:
+        return region(self.location)
+
 
 class GkeCluster(GoogleCluster):
     """GKE Standard: this stack makes the node pools, or GKE by compute classes."""

@@ -18,7 +18,6 @@ from infra.config import (
     TrainSpec,
     Workload,
 )
-from infra.config.cluster import region
 from infra.cost.prices import Price, Prices
 from infra.tpu.capacity import FlexStart, Reservation, Rung, written
 from infra.tpu.slice import TpuSlice
@@ -213,7 +212,7 @@ def _cluster(config: StackConfig, prices: Prices, usage: Usage) -> Iterator[Line
     yield Line("cluster", (fee,))
     if isinstance(cluster, GkeCluster):
         pool = cluster.cpu_pool
-        price = prices.machine(pool.machine_type, region(cluster.location))
+        price = prices.machine(pool.machine_type, cluster.region)
         yield Line(
             "CPU pool",
             tuple(

@@ -42,11 +42,6 @@ def google_cluster(config: StackConfig) -> OwnCluster:
     return config.cluster
 
 
-def region(cluster: OwnCluster) -> str:
-    """Of a location that may be a zone of it."""
-    return "-".join(cluster.location.split("-")[:2])
-
-
 def stack_name(config: StackConfig) -> str:
     """Of the cluster, its network and its image repository. GKE takes 40 characters."""
     return bounded(f"raytpu-{config.stack}", 40)

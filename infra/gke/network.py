@@ -38,7 +38,7 @@ class NetworkArgs:
 
 def network_args(config: StackConfig) -> NetworkArgs:
     cluster = names.google_cluster(config)
-    name, region = names.stack_name(config), names.region(cluster)
+    name, region = names.stack_name(config), cluster.region
     placed = {"project": cluster.project, "region": region}
     return NetworkArgs(
         network={

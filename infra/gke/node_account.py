@@ -67,7 +67,7 @@ def repositories(config: StackConfig) -> list[Repository]:
     Images of other registries are public, or pulled with a secret of the user's.
     """
     cluster = names.google_cluster(config)
-    own = Repository(names.region(cluster), cluster.project, names.stack_name(config))
+    own = Repository(cluster.region, cluster.project, names.stack_name(config))
     declared = [] if config.images is None else [config.images.ray, config.images.vllm]
     found = [_IMAGE.match(image) for image in declared if image is not None]
     return sorted({own, *(Repository(*match.groups()) for match in found if match)})

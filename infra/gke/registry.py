@@ -23,7 +23,7 @@ def registry_args(config: StackConfig) -> RegistryArgs:
     return RegistryArgs(
         {
             "project": cluster.project,
-            "location": names.region(cluster),
+            "location": cluster.region,
             "repository_id": names.stack_name(config),
             "format": "DOCKER",
             "docker_config": {"immutable_tags": True},
@@ -35,7 +35,7 @@ def registry_args(config: StackConfig) -> RegistryArgs:
 def address(config: StackConfig) -> str:
     """Where images are pushed to."""
     cluster = names.google_cluster(config)
-    host = f"{names.region(cluster)}-docker.pkg.dev"
+    host = f"{cluster.region}-docker.pkg.dev"
     return f"{host}/{cluster.project}/{names.stack_name(config)}"
 
 

@@ -51,7 +51,7 @@ def _secret(config: StackConfig, name: str) -> SecretArgs:
             "project": cluster.project,
             "secret_id": name,
             # Read in one region only, so it need lie in no other.
-            "replication": {"user_managed": {"replicas": [{"location": names.region(cluster)}]}},
+            "replication": {"user_managed": {"replicas": [{"location": cluster.region}]}},
             "labels": names.labels(config),
         },
         version={"secret": f"projects/{cluster.project}/secrets/{name}"},

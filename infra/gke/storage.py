@@ -42,7 +42,7 @@ def _bucket(config: StackConfig, role: Role) -> Args:
         "name": names.bucket_name(config, role),
         "project": cluster.project,
         # In the region of the nodes: traffic is free there. Upper case, as Google gives it back.
-        "location": names.region(cluster).upper(),
+        "location": cluster.region.upper(),
         "storage_class": "STANDARD",
         "uniform_bucket_level_access": True,
         "public_access_prevention": "enforced",

@@ -158,7 +158,7 @@ def _policy(config: StackConfig, shape: TpuSlice) -> Args | None:
     return {
         "name": name,
         "project": cluster.project,
-        "region": names.region(cluster),
+        "region": cluster.region,
         "workload_policy": {"type": "HIGH_THROUGHPUT", "accelerator_topology": shape.topology},
     }
 

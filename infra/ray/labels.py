@@ -5,7 +5,6 @@ The platform team defines them with the slices; a developer selects with `label_
 """
 
 from infra.config import ExistingCluster, LocalCluster, StackConfig
-from infra.gke.names import region
 from infra.tpu.capacity import Reservation
 from infra.tpu.slice import TpuSlice
 
@@ -51,5 +50,5 @@ def _place(config: StackConfig, tpu: TpuSlice) -> dict[str, str]:
     if len(zones) == 1 and all(choices):
         place["ray.io/availability-zone"] = zones.pop()
     if not isinstance(cluster, ExistingCluster):
-        place["ray.io/availability-region"] = region(cluster)
+        place["ray.io/availability-region"] = cluster.region
     return place

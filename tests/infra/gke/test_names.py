@@ -50,7 +50,7 @@ def test_a_long_name_is_cut_and_told_apart_by_its_end():
 )
 def test_a_location_has_its_region(location: str, region: str):
     config = stack(cluster={"location": location, "zones": [f"{region}-b"]})
-    assert names.region(names.google_cluster(config)) == region
+    assert names.google_cluster(config).region == region
 
 
 def test_the_namespace_is_the_teams_own_unless_it_says_otherwise():
