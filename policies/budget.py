@@ -17,11 +17,11 @@ from infra.gke.names import BUDGET, SLICE_LABEL
 from infra.tpu import topology as topologies
 from infra.tpu.catalog import GENERATIONS
 from policies.pods import PROVISIONING_LABEL, RAY, SPOT_LABELS, Pod, shape, slices, tpu_pods
-from policies.pools import POOL, fits, machine, slice_of, tpu_pools
+from policies.pools import CLUSTER, POOL, fits, machine, slice_of, tpu_pools
 from policies.rule import MANDATORY, Context, rule
 from policies.view import Fault, Item, MalformedError, Node, UnknownError, View
 
-CLUSTER, CLASS = "gcp.container.Cluster", "ComputeClass"
+CLASS = "ComputeClass"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 RESERVATION_LABEL = "cloud.google.com/reservation-name"
 _MACHINE = re.compile(r"[a-z0-9]+-[a-z]+-\d{1,3}")

@@ -11,6 +11,7 @@ from infra.gke.version import CLASS_WITHOUT_AUTO_PROVISIONING, reaches
 from infra.tpu.catalog import ACCELERATOR_LABEL, CHIP_RESOURCE, TOPOLOGY_LABEL
 from policies.paths import parsed
 from policies.pods import Pod, pods, shape, tpu_pods
+from policies.pools import CLUSTER
 from policies.rule import ADVISORY, MANDATORY, Context, kinds, rule
 from policies.view import Fault, Item, MalformedError, Node
 
@@ -172,7 +173,7 @@ def _class_exists(pod: Pod, context: Context) -> Iterator[Fault]:
     why="Before GKE 1.33.3-gke.1136000 a class with auto-creation makes nothing without the "
     "cluster's auto-provisioning.",
     levels=ADVISORY,
-    over=kinds("gcp.container.Cluster"),
+    over=kinds(CLUSTER),
     pains=("P12",),
 )
 def _auto_creation(item: Item, context: Context) -> Iterator[Fault]:

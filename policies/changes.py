@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from infra.tpu import topology as topologies
 from infra.tpu.catalog import CHIP_RESOURCE
-from policies.pods import shape, slices, tpu_pods
-from policies.pools import hosts, tpu_pools
+from policies.pods import most_chips
+from policies.pools import CLUSTER, hosts, tpu_pools
 from policies.rule import MANDATORY, Context, Levels, kinds, rule
 from policies.view import Fault, Item
 
-CLUSTER, BUCKET = "gcp.container.Cluster", "gcp.storage.Bucket"
+BUCKET = "gcp.storage.Bucket"
 
 
 def kept(item: Item) -> Iterable[Item]:
@@ -45,7 +44,7 @@ def _keep(item: Item, context: Context) -> Iterator[Fault]:
     limits=("allow.second_slice",),
 )
 def _second_slice(item: Item, context: Context) -> Iterator[Fault]:
-    chips = _chips(item)
+    chips = most_chips(item)
     at = item.root["spec"]["upgradeStrategy"]["type"]
     if not chips or at.text == "None" or item.name in context.settings.allow.second_slice:
         return
@@ -56,15 +55,9 @@ def _second_slice(item: Item, context: Context) -> Iterator[Fault]:
     yield at.fault(what, fix)
 
 
-def _chips(item: Item) -> int:
-    """The most that the item's pods can ask for at once."""
-    shapes = ((shape(pod), slices(pod)) for pod in tpu_pods(item))
-    return sum(topologies.chips(found[1]) * count for found, count in shapes if found)
-
-
 def _others(item: Item, context: Context) -> int:
     rays = context.view.of("RayCluster", "RayJob", "RayService")
-    return sum(_chips(one) for one in rays if one.namespace == item.namespace)
+    return sum(most_chips(one) for one in rays if one.namespace == item.namespace)
 
 
 def _quota(item: Item, context: Context) -> int:

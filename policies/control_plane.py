@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterator
 
+from policies.pools import CLUSTER
 from policies.rule import LENIENT_IN_DEV, Context, kinds, rule
 from policies.view import Fault, Item
 
@@ -14,7 +15,7 @@ _FIX = "name your networks, or close the address and come in by the DNS name"
     "The control plane's address answers to named networks only.",
     why="A leaked credential, or a fault of the API server, is then open to the whole internet.",
     levels=LENIENT_IN_DEV,
-    over=kinds("gcp.container.Cluster"),
+    over=kinds(CLUSTER),
 )
 def _control_plane(item: Item, _: Context) -> Iterator[Fault]:
     at = item.root["controlPlaneEndpointsConfig"]["ipEndpointsConfig"]["enabled"]

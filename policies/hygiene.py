@@ -5,17 +5,16 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from infra.errors import quote
-from infra.tpu import topology as topologies
 from infra.tpu.catalog import ACCELERATOR_LABEL, CHIP_RESOURCE, GENERATIONS
-from policies.pods import Pod, pods, shape, slices, tpu_pods, tpu_rays
-from policies.pools import machine, tpu_pools
+from policies.pods import Pod, most_chips, pods, tpu_pods, tpu_rays
+from policies.pools import CLUSTER, POOL, machine, tpu_pools
 from policies.rule import ADVISORY, LENIENT_IN_DEV, MANDATORY, ONLY_PROD, Context, kinds, rule
 from policies.view import Fault, Item, Node
 
 LABELS = ("team", "environment", "cost_center")
 _LABELLED = {
-    "gcp.container.Cluster": ("resourceLabels",),
-    "gcp.container.NodePool": ("nodeConfig", "resourceLabels"),
+    CLUSTER: ("resourceLabels",),
+    POOL: ("nodeConfig", "resourceLabels"),
     "gcp.storage.Bucket": ("labels",),
 }
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -65,7 +64,7 @@ def _quota(item: Item, context: Context) -> Iterator[Fault]:
 )
 def _chips(item: Item, context: Context) -> Iterator[Fault]:
     most = context.settings.limits.max_chips
-    own = _most(item)
+    own = most_chips(item)
     if most is None or own == 0:
         return
     rays = context.view.of("RayCluster", "RayJob", "RayService")
@@ -73,16 +72,11 @@ def _chips(item: Item, context: Context) -> Iterator[Fault]:
     for one in rays:
         if one is item:
             break
-        before += _most(one)
+        before += most_chips(one)
     if before <= most < before + own:
         what = f"{before + own} chips with this one, over the budget of {most}"
         fix = "write fewer replicas and maxReplicas, or raise limits.max_chips"
         yield item.root["spec"].fault(what, fix)
-
-
-def _most(item: Item) -> int:
-    found = ((shape(pod), slices(pod)) for pod in tpu_pods(item))
-    return sum(topologies.chips(form[1]) * count for form, count in found if form)
 
 
 @rule(

@@ -162,6 +162,12 @@ def slices(pod: Pod) -> int:
     return most if most is not None and most < 2**31 - 1 else max(wanted or 0, 1)
 
 
+def most_chips(item: Item) -> int:
+    """Chips that the item's pods can ask for at once."""
+    shapes = ((shape(pod), slices(pod)) for pod in tpu_pods(item))
+    return sum(topologies.chips(found[1]) * count for found, count in shapes if found)
+
+
 def preemptible(pod: Pod, classes: Iterable[Item]) -> bool:
     """Whether its nodes may be taken back: by its own choice, or by a rung of its class."""
     selector = pod.selector

@@ -10,7 +10,7 @@ from policies.pods import Pod, shape, slices, tpu_pods
 from policies.rule import ADVISORY, MANDATORY, Context, rule
 from policies.view import Fault, Item, Node
 
-POOL = "gcp.container.NodePool"
+CLUSTER, POOL = "gcp.container.Cluster", "gcp.container.NodePool"
 _PREFIXES = ("ct", "tpu")
 
 
