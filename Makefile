@@ -11,7 +11,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 setup: environment ## the Python environment and the Pulumi CLI
-	tools/run python tools/pulumi/build.py
+	tools/run python -m tools.go.build pulumi
 
 environment: $(UV)
 	$(UV) sync --locked --compile-bytecode

@@ -1,7 +1,7 @@
 """The environment in which this project runs Pulumi.
 
 What the user has chosen stays: an installed CLI, a backend, a passphrase. Only what is left open is
-filled in: the CLI that build.py made, and state in a folder of the project, without passphrase.
+filled in: the CLI that tools/go made, and state in a folder of the project, without passphrase.
 """
 
 import json
@@ -18,8 +18,13 @@ PLAIN_CREDENTIALS = {"version", "credentialHelper", "current", "accessTokens", "
 
 
 def built_cli(root: Path) -> Path:
-    """The folder of the CLI that build.py makes."""
-    return root / ".tools/pulumi/bin"
+    """The folder of the CLI that tools/go makes."""
+    return root / ".tools/go/pulumi"
+
+
+def built_provider(root: Path) -> Path:
+    """The folder of the provider for Kubernetes that tools/go makes."""
+    return root / ".tools/go/provider"
 
 
 def state(root: Path) -> Path:
@@ -39,13 +44,14 @@ def installed_cli(environ: Mapping[str, str], root: Path) -> str | None:
 
 def resolve(environ: Mapping[str, str], root: Path) -> dict[str, str]:
     """`environ` completed for the project at `root`; may be applied to its own result."""
-    own = [str(root / ".venv/bin")]
+    path = [str(root / ".venv/bin"), *_users_path(environ, root)]
     resolved = {"PULUMI_SKIP_UPDATE_CHECK": "1", **environ, ROOT_VARIABLE: str(root)}
     if installed_cli(environ, root) is None:
-        own.append(str(built_cli(root)))
+        # A provider on PATH is used as it is; the user's own comes first.
+        path = [path[0], str(built_cli(root)), *path[1:], str(built_provider(root))]
         # It comes without installers for plugins, and downloads need a network.
         resolved["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] = "1"
-    resolved["PATH"] = os.pathsep.join([*own, *_users_path(environ, root)])
+    resolved["PATH"] = os.pathsep.join(path)
     # `toolchain: uv` looks for .venv beside the program, which is in a folder of the project.
     resolved.setdefault("PULUMI_RUNTIME_VIRTUALENV", str(root / ".venv"))
     if not environ.get("PULUMI_BACKEND_URL") and not _has_backend(environ, root):
@@ -57,7 +63,7 @@ def resolve(environ: Mapping[str, str], root: Path) -> dict[str, str]:
 
 
 def _users_path(environ: Mapping[str, str], root: Path) -> list[str]:
-    own = {str(root / ".venv/bin"), str(built_cli(root))}
+    own = {str(one) for one in (root / ".venv/bin", built_cli(root), built_provider(root))}
     folders = environ.get("PATH", os.defpath).split(os.pathsep)
     return [folder for folder in folders if folder not in own]
 

@@ -1,4 +1,4 @@
-module raytpu/tools/pulumi
+module raytpu/tools/go/pulumi
 
 go 1.26.6
 
