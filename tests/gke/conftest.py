@@ -15,7 +15,8 @@ AT_ONCE = 2
 @pytest.fixture(scope="session", autouse=True)
 def pulumi_cli() -> None:
     """There is a CLI: the user's own or a built one (quick when it is there)."""
-    subprocess.run([sys.executable, REPOSITORY / "tools/pulumi/build.py"], check=True)
+    build = [sys.executable, "-m", "tools.go.build", "pulumi"]
+    subprocess.run(build, cwd=REPOSITORY, check=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The Pulumi CLI is the user's own or is built once, and every reason why not is one line."""
+"""Programs are the user's own or are built once, and every reason why not is one line."""
 
 import os
 import shutil
@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.tools.project import REPOSITORY
 
+PROVIDER = "pulumi-resource-kubernetes"
 BUILT = ["key", "pulumi", "pulumi-language-python", "pulumi-language-python-exec"]
 FAKE_GO = """\
 #!/bin/sh
@@ -23,13 +26,17 @@ version) echo "go version ${GO_VERSION:-go1.26.0} linux/amd64" ;;
 "env GOPROXY") echo https://modules.example,direct ;;
 "list -deps "*) [ -z "$LIST_ERROR" ] || { echo "$LIST_ERROR" >&2; exit 1; }; echo fmt ;;
 "list -m "*.Version*) echo v3.274.1 ;;
-"list -m "*.Dir*) echo "$SDK" ;;
+"list -m "*.Dir*) echo "$MODULE" ;;
 "build "*)
     while [ "$1" != -o ]; do shift; done
-    echo half > "$2/pulumi"
-    [ -z "$HANG" ] || { touch "$HANG"; exec sleep 30; }
-    [ -z "$BUILD_ERROR" ] || { echo "$BUILD_ERROR" >&2; exit 1; }
-    echo whole > "$2/pulumi" ;;
+    into=$2; shift 2
+    for package; do
+        package=${package%/v3}; program=$into/${package##*/}
+        echo half > "$program"
+        [ -z "$HANG" ] || { touch "$HANG"; exec sleep 30; }
+        [ -z "$BUILD_ERROR" ] || { echo "$BUILD_ERROR" >&2; exit 1; }
+        echo whole > "$program"
+    done ;;
 esac
 """
 
@@ -40,6 +47,13 @@ def program(file: Path, text: str) -> None:
     file.chmod(0o755)
 
 
+class Built(NamedTuple):
+    """How a build ended, and what it said."""
+
+    code: int
+    said: str
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A copy of tools/ to build in, on a machine whose PATH holds only what the test puts there."""
@@ -47,18 +61,23 @@ class Checkout:
     root: Path
     environ: dict[str, str]
 
-    @property
-    def command(self):
-        return [sys.executable, str(self.root / "tools/pulumi/build.py")]
-
-    def build(self, **environ: str) -> "subprocess.CompletedProcess[str]":
-        env = {**self.environ, **environ}
-        return subprocess.run(
-            self.command, env=env, capture_output=True, text=True, timeout=60, check=False
+    def start(self, *targets: str, **environ: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "tools.go.build", *targets],
+            cwd=self.root,
+            env={**self.environ, **environ},
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
-    def built(self) -> list[str]:
-        folder = self.root / ".tools/pulumi/bin"
+    def build(self, *targets: str, **environ: str) -> Built:
+        with self.start(*(targets or ("pulumi",)), **environ) as process:
+            _, said = process.communicate(timeout=60)
+        return Built(process.returncode, said)
+
+    def built(self, target: str = "pulumi") -> list[str]:
+        folder = self.root / ".tools/go" / target
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
     def log(self) -> str:
@@ -69,9 +88,11 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path):
     shutil.copytree(REPOSITORY / "tools", tmp_path / "checkout/tools")
-    sdk, cache = tmp_path / "sdk", tmp_path / "cache"
-    program(sdk / "python/cmd/pulumi-language-python-exec", "")
-    program(sdk / "python/dist/pulumi-resource-pulumi-python", "")
+    module, cache = tmp_path / "module", tmp_path / "cache"
+    program(module / "python/cmd/pulumi-language-python-exec", "")
+    program(module / "python/dist/pulumi-resource-pulumi-python", "")
+    program(module / "config/rbac/role.yaml", "kind: ClusterRole")
+    (module / "config/rbac").chmod(0o555)
     cache.mkdir()
     return Checkout(
         tmp_path / "checkout",
@@ -79,7 +100,7 @@ def checkout(tmp_path):
             # Shells and coreutils for the fake Go, and neither a Go nor a Pulumi.
             "PATH": f"{tmp_path}/bin:{tmp_path}/system",
             "HOME": str(tmp_path),
-            "SDK": str(sdk),
+            "MODULE": str(module),
             "CACHE": str(cache),
             "LOG": str(tmp_path / "log"),
         },
@@ -99,11 +120,11 @@ def go(tmp_path, system):  # noqa: ARG001 - a fixture that another one needs
     program(tmp_path / "bin/go", FAKE_GO)
 
 
-def says_in_one_line(done: "subprocess.CompletedProcess[str]", *words: str) -> bool:
-    """One line starts with `pulumi: ` and holds every word; nothing is a traceback."""
-    lines = [line for line in done.stderr.splitlines() if line.startswith("pulumi: ")]
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
+def says_in_one_line(done: Built, *words: str, target: str = "pulumi") -> bool:
+    """One line starts with the target and holds every word; nothing is a traceback."""
+    lines = [line for line in done.said.splitlines() if line.startswith(f"{target}: ")]
+    assert done.code == 1, done.said
+    assert "Traceback" not in done.said
     return len(lines) == 1 and all(word in lines[0] for word in words)
 
 
@@ -144,16 +165,16 @@ def test_an_error_of_the_compiler_is_passed_on(checkout):
 
 @pytest.mark.usefixtures("go")
 def test_a_build_is_complete_and_is_done_once(checkout):
-    assert checkout.build().returncode == 0
+    assert checkout.build().code == 0
     assert checkout.built() == [*BUILT, "pulumi-resource-pulumi-python"]
-    assert (checkout.root / ".tools/pulumi/bin/pulumi").read_text() == "whole\n"
+    assert (checkout.root / ".tools/go/pulumi/pulumi").read_text() == "whole\n"
     assert all(
-        os.access(checkout.root / ".tools/pulumi/bin" / name, os.X_OK)
+        os.access(checkout.root / ".tools/go/pulumi" / name, os.X_OK)
         for name in checkout.built()
         if name not in {"key", "pulumi"}
     )
     asked = checkout.log()
-    assert checkout.build().returncode == 0
+    assert checkout.build().code == 0
     assert checkout.log() == asked
 
 
@@ -161,35 +182,29 @@ def test_a_build_is_complete_and_is_done_once(checkout):
 def test_another_version_in_go_mod_is_built_anew(checkout):
     checkout.build()
     asked = checkout.log()
-    with (checkout.root / "tools/pulumi/go.mod").open("a") as module:
+    with (checkout.root / "tools/go/pulumi/go.mod").open("a") as module:
         module.write("// another version\n")
-    assert checkout.build().returncode == 0
+    assert checkout.build().code == 0
     assert checkout.log() == asked * 2
 
 
 @pytest.mark.usefixtures("go")
 def test_an_interrupted_build_leaves_nothing_that_counts_as_built(checkout, tmp_path, eventually):
     hang = tmp_path / "hang"
-    with subprocess.Popen(
-        checkout.command,
-        env={**checkout.environ, "HANG": str(hang)},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as build:
+    with checkout.start("pulumi", HANG=str(hang)) as build:
         eventually(hang.exists)
         os.killpg(build.pid, signal.SIGINT)
         _, said = build.communicate(timeout=30)
     assert (build.returncode, "Traceback" in said) == (130, False)
     assert checkout.built() == []
-    assert checkout.build().returncode == 0
-    assert (checkout.root / ".tools/pulumi/bin/pulumi").read_text() == "whole\n"
+    assert checkout.build().code == 0
+    assert (checkout.root / ".tools/go/pulumi/pulumi").read_text() == "whole\n"
 
 
 @pytest.mark.usefixtures("system")
 def test_an_installed_cli_is_used_and_nothing_is_built(checkout, tmp_path):
     program(tmp_path / "bin/pulumi", "#!/bin/sh\necho v3.250.0\n")
-    assert checkout.build().returncode == 0
+    assert checkout.build().code == 0
     assert checkout.built() == []
 
 
@@ -206,3 +221,72 @@ def test_an_installed_cli_is_used_and_nothing_is_built(checkout, tmp_path):
 def test_an_installed_cli_that_will_not_do_is_named(checkout, tmp_path, text, words):
     program(tmp_path / "bin/pulumi", text)
     assert says_in_one_line(checkout.build(), "bin/pulumi", "off PATH", *words)
+
+
+CLUSTER = [
+    "coredns",
+    "etcd",
+    "fake-gcs-server",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kuberay-operator",
+]
+
+
+@pytest.mark.usefixtures("go")
+def test_a_clusters_programs_are_built_at_once_under_the_names_people_know(checkout):
+    assert checkout.build("cluster").code == 0
+    assert checkout.built("cluster") == sorted(["config", "key", *CLUSTER])
+    assert checkout.log().count("build -v") == 1
+    assert (checkout.root / ".tools/go/cluster/config/rbac/role.yaml").is_file()
+
+
+@pytest.mark.usefixtures("go")
+def test_only_what_path_has_not_is_built_but_the_operator_is_always_ours(checkout, tmp_path):
+    for name in CLUSTER:
+        program(tmp_path / "bin" / name, "#!/bin/sh\n")
+    assert checkout.build("cluster").code == 0
+    assert checkout.built("cluster") == ["config", "key", "kuberay-operator"]
+
+
+@pytest.mark.usefixtures("go")
+def test_a_program_that_leaves_path_is_built_then(checkout, tmp_path):
+    program(tmp_path / "bin/etcd", "#!/bin/sh\n")
+    checkout.build("cluster")
+    assert "etcd" not in checkout.built("cluster")
+    (tmp_path / "bin/etcd").unlink()
+    assert checkout.build("cluster").code == 0
+    assert "etcd" in checkout.built("cluster")
+
+
+@pytest.mark.usefixtures("go")
+def test_a_target_alone_is_built(checkout):
+    assert checkout.build("provider").code == 0
+    assert checkout.built("provider") == ["key", "pulumi-resource-kubernetes"]
+    assert checkout.built("pulumi") == checkout.built("cluster") == []
+
+
+@pytest.mark.usefixtures("go")
+def test_a_provider_that_pulumi_has_installed_is_used(checkout, tmp_path):
+    plugins = tmp_path / ".pulumi/plugins"
+    program(plugins / f"resource-kubernetes-v{version('pulumi-kubernetes')}" / PROVIDER, "")
+    assert checkout.build("provider").code == 0
+    assert checkout.built("provider") == []
+
+
+@pytest.mark.usefixtures("go")
+def test_a_provider_of_another_version_is_not_used(checkout, tmp_path):
+    program(tmp_path / ".pulumi/plugins/resource-kubernetes-v4.0.0" / PROVIDER, "")
+    checkout.build("provider")
+    assert PROVIDER in checkout.built("provider")
+
+
+def test_without_go_a_cluster_names_all_it_lacks(checkout):
+    done = checkout.build("cluster")
+    assert says_in_one_line(done, *(f"`{name}`" for name in CLUSTER), "go.dev/dl", target="cluster")
+
+
+def test_the_provider_we_build_is_the_version_that_the_sdk_asks_for():
+    source = (REPOSITORY / "tools/go/provider/main.go").read_text()
+    assert f'const version = "{version("pulumi-kubernetes")}"' in source

@@ -37,12 +37,13 @@ def test_with_nothing_chosen_state_is_in_the_project_without_passphrase(root, us
     assert resolved["PULUMI_SKIP_UPDATE_CHECK"] == "1"
 
 
-def test_the_projects_python_comes_first_and_the_built_cli_before_the_users_path(root, user):
+def test_our_python_and_cli_come_before_the_users_path_and_our_provider_after(root, user):
     assert resolve(user, root)["PATH"].split(os.pathsep) == [
         f"{root}/.venv/bin",
-        f"{root}/.tools/pulumi/bin",
+        f"{root}/.tools/go/pulumi",
         "/usr/bin",
         "/bin",
+        f"{root}/.tools/go/provider",
     ]
 
 

@@ -19,7 +19,8 @@ PROJECT = "name: raytpu\nruntime: {name: python, options: {toolchain: uv}}\nmain
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    subprocess.run([sys.executable, REPOSITORY / "tools/pulumi/build.py"], check=True)
+    build = [sys.executable, "-m", "tools.go.build", "pulumi"]
+    subprocess.run(build, cwd=REPOSITORY, check=True)
     project = PulumiProject.at(tmp_path_factory.mktemp("project"), {"Pulumi.yaml": PROJECT})
     (project.root / "infra").symlink_to(REPOSITORY / "infra")
     project.ok("pulumi", "stack", "init", "some")
