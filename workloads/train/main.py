@@ -6,7 +6,6 @@ hands over to the loop that runs on every host.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,13 +16,10 @@ from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
 from workloads.settings import TrainSettings
+from workloads.slices import SLICE_TIMEOUT_S, host_resources, wait_for_slices
 from workloads.train import run
 from workloads.train.job import Job
 from workloads.train.run import Result
-
-SLICE_TIMEOUT_S = 900
-"""A node pool scales up in minutes; a slice that is not there after this will not come."""
-TELL_EVERY_S = 30
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +42,7 @@ def _main(arguments: argparse.Namespace) -> None:
         _tell(result)
         return
     entrypoint.connect()
-    _wait_for_slices(job.contract, arguments.slice_timeout_s)
+    wait_for_slices(job.contract, arguments.slice_timeout_s)
     _tell(_fit(job))
 
 
@@ -71,32 +67,6 @@ def _job(arguments: argparse.Namespace) -> Job:
     return Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
 
 
-def _wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
-    """Until the slices are whole and idle. Raises UserError after `timeout_s`.
-
-    JaxTrainer would wait for them for ever, and in silence.
-    """
-    from ray.util.tpu import get_num_ready_tpu_slices
-
-    what = f"{contract.slices} slice(s) {contract.accelerator_type} {contract.topology}"
-    deadline = time.monotonic() + timeout_s
-    tell_at = 0.0
-    while True:
-        ready = get_num_ready_tpu_slices(contract.topology, contract.accelerator_type)
-        if ready >= contract.slices:
-            return
-        now = time.monotonic()
-        if now > deadline:
-            raise UserError(
-                f"slice {contract.name}: {ready} of {what} whole and idle after {timeout_s:.0f} s; "
-                "end what runs on it, or see why its hosts do not come up"
-            )
-        if now > tell_at:
-            say(f"waiting for {what}: {ready} ready (limit {timeout_s:.0f} s)")
-            tell_at = now + TELL_EVERY_S
-        time.sleep(1)
-
-
 def _fit(job: Job) -> Result:
     from ray.data import ExecutionOptions, ExecutionResources
     from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
@@ -117,7 +87,7 @@ def _fit(job: Job) -> Result:
             num_workers=contract.workers,
             topology=contract.topology,
             accelerator_type=contract.accelerator_type,
-            resources_per_worker=_resources(contract),
+            resources_per_worker=host_resources(contract),
         ),
         run_config=RunConfig(
             name="train",
@@ -136,16 +106,6 @@ def _fit(job: Job) -> Result:
     if isinstance(outcome, Result):
         return outcome
     raise outcome if isinstance(outcome, UserError) else RuntimeError("Ray lost the result")
-
-
-def _resources(contract: SliceContract) -> dict[str, float]:
-    """Of a worker: all chips of a host.
-
-    Ray Train reserves a multi-host slice by its name. One host it would take anywhere, also out of
-    a larger slice, so that worker asks for what the first host of its shape alone has.
-    """
-    chips = {"TPU": float(contract.chips_per_host)}
-    return chips if contract.multi_host else {**chips, f"TPU-{contract.pod_type}-head": 1.0}
 
 
 def _datasets(job: Job) -> Any:
