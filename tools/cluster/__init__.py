@@ -1,0 +1,1 @@
+"""A Kubernetes cluster of real programs on this machine, whose pods run as processes."""
