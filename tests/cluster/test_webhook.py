@@ -1,16 +1,20 @@
-"""The stand-in for GKE's TPU webhook: tables written by hand from the real one's source."""
+"""The stand-in for GKE's webhooks: tables written by hand from the real ones, and a real server."""
 
 import copy
-import threading
+import json
+import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kubernetes import client
 from kubernetes.client import ApiException
 
-from tools.cluster import tpu_admission
+from tools.cluster import class_admission, tpu_admission
 from tools.cluster.tpu_admission import Denied, Refused, Slot
 from tools.cluster.webhook import Webhook
+
+MISMATCH = "Number of workers in worker group not equal to specified topology"
 
 
 def worker(accelerator="tpu-v6e-slice", topology="4x4", chips="4", env=(), containers=1, **labels):
@@ -154,9 +158,12 @@ def test_the_pods_of_a_replica_share_a_node_pool_and_no_others_are_in_it():
         # 42 characters and the suffix are 51: the webhook cuts, KubeRay 1.4 and later do not.
         ("a" * 42, "a" * 41 + "-headless"),
         ("x" + "7" * 41, "r" + "7" * 40 + "-headless"),
-        ("experiment-0353b325-c892-a-long-name-of-a-run", "riment-0353b325-c892-a-long-name-of-a-run-headless"),
+        (
+            "experiment-0353b325-c892-a-long-name-of-a-run",
+            "riment-0353b325-c892-a-long-name-of-a-run-headless",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_long_cluster_name_is_cut_from_its_beginning(cluster, service):
     assert tpu_admission.headless_service(cluster) == service
 
@@ -195,8 +202,7 @@ def test_a_group_has_as_many_hosts_as_its_topology(topology, chips, hosts):
     tpu_admission.validate(ray_cluster(hosts, topology, chips))
     with pytest.raises(Denied) as denied:
         tpu_admission.validate(ray_cluster(hosts + 1, topology, chips))
-    said = "Number of workers in worker group not equal to specified topology"
-    assert str(denied.value) == said
+    assert str(denied.value) == MISMATCH
 
 
 def existing(*slots, leaving=()):
@@ -229,3 +235,164 @@ def test_a_pod_let_in_without_a_number_stops_its_slice():
     pod["spec"]["containers"][0]["env"] = []
     with pytest.raises(Refused, match="missing TPU_WORKER_ID"):
         tpu_admission.free_slot(worker(), [pod])
+
+
+def test_a_pod_of_a_class_tolerates_its_taint():
+    pod = worker()
+    pod["spec"]["nodeSelector"]["cloud.google.com/compute-class"] = "ladder"
+    pod["spec"]["tolerations"] = [{"key": "google.com/tpu", "operator": "Exists"}]
+    (step,) = class_admission.mutate(pod)
+    assert step["path"] == "/spec/tolerations"
+    assert step["value"] == [
+        {"key": "google.com/tpu", "operator": "Exists"},
+        {
+            "key": "cloud.google.com/compute-class",
+            "operator": "Equal",
+            "value": "ladder",
+            "effect": "NoSchedule",
+        },
+    ]
+    assert class_admission.mutate(worker()) == []
+
+
+@pytest.fixture(scope="module")
+def webhook(control_plane, tmp_path_factory):
+    with Webhook(control_plane.api, tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def pods(control_plane, webhook):  # noqa: ARG001 # which is asked about them
+    return client.CoreV1Api(control_plane.api)
+
+
+@pytest.fixture
+def namespace(pods):
+    name = f"webhook-{uuid.uuid4().hex[:6]}"
+    pods.create_namespace({"metadata": {"name": name}})
+    yield name
+    pods.delete_namespace(name)
+
+
+def create(pods, namespace, pod):
+    pod["spec"]["automountServiceAccountToken"] = False
+    created = pods.create_namespaced_pod(namespace, pod)
+    env = {variable.name: variable.value for variable in created.spec.containers[0].env or ()}
+    return created, env
+
+
+def place(created):
+    pod, env = created
+    return pod.metadata.labels["replicaIndex"], int(env["TPU_WORKER_ID"])
+
+
+def test_pods_that_come_at_once_have_each_a_number_of_their_own(pods, namespace):
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: create(pods, namespace, worker()), range(8)))
+    expected = [(f"train-{replica}", host) for replica in range(2) for host in range(4)]
+    assert sorted(map(place, made)) == expected
+
+
+def test_a_pod_that_replaces_another_takes_its_number(pods, namespace):
+    made = {place(one): one[0] for one in (create(pods, namespace, worker()) for _ in range(4))}
+    lost = made["train-0", 1].metadata.name
+    pods.delete_namespaced_pod(lost, namespace, grace_period_seconds=0)
+    assert place(create(pods, namespace, worker())) == ("train-0", 1)
+
+
+def test_a_dry_run_takes_no_number(pods, namespace):
+    pods.create_namespaced_pod(namespace, worker(), dry_run="All")
+    assert place(create(pods, namespace, worker())) == ("train-0", 0)
+
+
+def test_the_user_reads_that_the_webhook_failed_as_with_the_real_one(pods, namespace):
+    pod = worker()
+    del pod["spec"]["nodeSelector"]
+    with pytest.raises(ApiException) as refused:
+        create(pods, namespace, pod)
+    message = json.loads(refused.value.body)["message"]
+    assert 'failed calling webhook "kuberay-tpu-webhook.ray-system.svc"' in message
+    assert "Failed to mutate Pod" in message
+
+
+def test_labels_that_a_class_decides_are_denied_beside_it(pods, namespace):
+    pod = worker()
+    pod["spec"]["nodeSelector"] |= {
+        "cloud.google.com/compute-class": "ladder",
+        "cloud.google.com/gke-spot": "true",
+    }
+    with pytest.raises(ApiException) as denied:
+        create(pods, namespace, pod)
+    assert "nodeSelector cloud.google.com/gke-spot cannot be used" in denied.value.body
+
+
+def know_ray_clusters(api):
+    """As far as an API server needs to for a webhook to be asked."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "rayclusters", "kind": "RayCluster"}
+    manifest = {
+        "metadata": {"name": "rayclusters.ray.io"},
+        "spec": {"group": "ray.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+    try:
+        client.ApiextensionsV1Api(api).create_custom_resource_definition(manifest)
+    except ApiException as error:
+        assert error.status == 409  # noqa: PT017 # it is known already
+    deadline = time.monotonic() + 30
+    while not _is_served(api):
+        assert time.monotonic() < deadline, "rayclusters are not served after 30 s"
+        time.sleep(0.1)
+
+
+def _is_served(api):
+    try:
+        client.CustomObjectsApi(api).list_cluster_custom_object("ray.io", "v1", "rayclusters")
+    except ApiException:
+        return False
+    return True
+
+
+def test_a_wrong_number_of_hosts_is_denied_in_the_webhooks_words(
+    control_plane,
+    webhook,  # noqa: ARG001 # which is asked about it
+    namespace,
+):
+    clusters = client.CustomObjectsApi(control_plane.api)
+    know_ray_clusters(control_plane.api)
+    template = {"spec": worker()["spec"]}
+    for container in template["spec"]["containers"]:
+        del container["env"]
+    group = {"groupName": "train", "replicas": 1, "numOfHosts": 2, "rayStartParams": {}}
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray-head"}]}}}
+    manifest = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "pretrain"},
+        "spec": {"headGroupSpec": head, "workerGroupSpecs": [{**group, "template": template}]},
+    }
+    arguments = ("ray.io", "v1", namespace, "rayclusters", manifest)
+    with pytest.raises(ApiException) as denied:
+        clusters.create_namespaced_custom_object(*arguments)
+    assert json.loads(denied.value.body)["message"] == (
+        'admission webhook "raycluster-kuberay-tpu-webhook.ray-system.svc" denied the request: '
+        + MISMATCH
+    )
+    manifest["spec"]["workerGroupSpecs"][0]["numOfHosts"] = 4
+    clusters.create_namespaced_custom_object(*arguments)
+
+
+def test_no_configuration_outlives_the_webhook(control_plane, webhook):
+    api = client.AdmissionregistrationV1Api(control_plane.api)
+
+    def names():
+        found = [
+            *api.list_mutating_webhook_configuration().items,
+            *api.list_validating_webhook_configuration().items,
+        ]
+        return [one.metadata.name for one in found]
+
+    assert len(names()) == 3
+    webhook.__exit__(None, None, None)
+    assert names() == []
+    webhook.__enter__()

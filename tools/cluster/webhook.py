@@ -1,43 +1,35 @@
-"""Stands in for GKE's TPU webhook: the API server asks it about new pods and RayClusters.
+"""Stands in for GKE's own webhooks: the API server asks it about new pods and RayClusters.
 
-What it answers is `tpu_admission`. Where the real one fails rather than denies, it says to the user
-only that it failed, and so does this; the reason is in the log.
+What it answers is in `tpu_admission` and `class_admission`. Where the real TPU webhook fails
+rather than denies, it says to the user only that it failed, and so does this; the reason is in the
+log.
 """
 
 import base64
-import datetime as dt
-import ipaddress
 import json
 import logging
 import ssl
 import threading
 import time
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from kubernetes import client
 
-from tools.cluster import tpu_admission
+from tools.cluster import class_admission, tpu_admission
+from tools.cluster.certificates import Authority
 from tools.cluster.tpu_admission import CLUSTER, GROUP, Denied, Manifest, Refused, Slot
+from tools.cluster.webhook_configuration import configurations
 
-MUTATING, VALIDATING = "kuberay-tpu-mutating-webhook-cfg", "kuberay-tpu-validating-webhook-cfg"
-NAMES = {
-    "mutate": "kuberay-tpu-webhook.ray-system.svc",
-    "validate": "raycluster-kuberay-tpu-webhook.ray-system.svc",
-}
-"""By which the API server names the webhook to a user, as with the chart's own names."""
-KINDS = {"/mutate": "Pod", "/validate": "RayCluster"}
+KINDS = {"/mutate": "Pod", "/class": "Pod", "/validate": "RayCluster"}
 ADDRESS = "127.0.0.1"
 SEEN_TIMEOUT_S = 1.0
 """As long as the real one waits for the pod that it numbered last."""
 REQUEST_TIMEOUT_S = 30
-VALID_FOR = dt.timedelta(days=30)
 
 log = logging.getLogger(__name__)
 
@@ -94,24 +86,23 @@ class Webhook:
 
     Args:
         api: The API server's, as an administrator.
-        folder: For its certificate and key.
+        folder: For an authority of its own, and its certificate.
     """
 
     def __init__(self, api: client.ApiClient, folder: Path) -> None:
-        self._configurations = client.AdmissionregistrationV1Api(api)
+        self._api = client.AdmissionregistrationV1Api(api)
         self._folder = folder
         self._numbering = Numbering(api)
         self._server: ThreadingHTTPServer | None = None
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        certificate, key = self._folder / "webhook.crt", self._folder / "webhook.key"
-        _write_certificate(certificate, key)
+        authority = Authority(self._folder)
+        pair = authority.issue("webhook", hosts=[ADDRESS])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(pair.public, pair.private)
         self._server = _Server(context, self._numbering)
         threading.Thread(target=self._server.serve_forever, daemon=True, name="webhook").start()
-        self._register(self._server.server_port, certificate.read_bytes())
+        self._register(self._server.server_port, authority.path.read_bytes())
         return self
 
     def __exit__(
@@ -129,90 +120,54 @@ class Webhook:
 
     def _register(self, port: int, authority: bytes) -> None:
         self._unregister()  # of a run that crashed: its port is another's now
-        mutating, validating = configurations(port, authority)
-        self._configurations.create_mutating_webhook_configuration(mutating)
-        self._configurations.create_validating_webhook_configuration(validating)
+        create = {
+            "MutatingWebhookConfiguration": self._api.create_mutating_webhook_configuration,
+            "ValidatingWebhookConfiguration": self._api.create_validating_webhook_configuration,
+        }
+        for configuration in configurations(f"https://{ADDRESS}:{port}", authority):
+            create[configuration["kind"]](configuration)
 
     def _unregister(self) -> None:
-        for delete, name in (
-            (self._configurations.delete_mutating_webhook_configuration, MUTATING),
-            (self._configurations.delete_validating_webhook_configuration, VALIDATING),
-        ):
+        delete = {
+            "MutatingWebhookConfiguration": self._api.delete_mutating_webhook_configuration,
+            "ValidatingWebhookConfiguration": self._api.delete_validating_webhook_configuration,
+        }
+        for configuration in configurations("https://", b""):
             try:
-                delete(name)
+                delete[configuration["kind"]](configuration["metadata"]["name"])
             except client.ApiException as error:
-                if error.status != 404:  # noqa: PLR2004 # HTTP's own number
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
-
-
-def configurations(port: int, authority: bytes) -> tuple[Manifest, Manifest]:
-    """What is asked about, as in the chart of the real webhook: failures keep the object out."""
-
-    def configuration(kind: str, name: str, path: str, webhook: Manifest) -> Manifest:
-        bundle = base64.b64encode(authority).decode()
-        outside = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
-        common = {
-            "name": NAMES[path],
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "NoneOnDryRun",
-            "namespaceSelector": {
-                "matchExpressions": [{**outside, "values": ["kube-system", "kube-node-lease"]}]
-            },
-            "clientConfig": {"url": f"https://{ADDRESS}:{port}/{path}", "caBundle": bundle},
-        }
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "webhooks": [{**common, **webhook}],
-        }
-
-    def creation(group: str, version: str, resource: str) -> list[Manifest]:
-        return [
-            {
-                "operations": ["CREATE"],
-                "apiGroups": [group],
-                "apiVersions": [version],
-                "resources": [resource],
-                "scope": "Namespaced",
-            }
-        ]
-
-    pods = {
-        "rules": creation("", "v1", "pods"),
-        "objectSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay"}},
-    }
-    clusters = {"rules": creation("ray.io", "*", "rayclusters")}
-    return (
-        configuration("MutatingWebhookConfiguration", MUTATING, "mutate", pods),
-        configuration("ValidatingWebhookConfiguration", VALIDATING, "validate", clusters),
-    )
 
 
 def review(path: str, request: Manifest, numbering: Numbering) -> Manifest:
     """The answer to one admission request; raises Refused."""
     answer: Manifest = {"uid": request["uid"], "allowed": True}
-    if path == "/validate":
-        try:
-            tpu_admission.validate(request["object"])
-        except Denied as denial:
-            return {**answer, "allowed": False, "status": {"message": str(denial)}}
+    try:
+        patch = _patch(path, request, numbering)
+    except Denied as denial:
+        return {**answer, "allowed": False, "status": {"message": str(denial)}}
+    if not patch:
         return answer
-    if patch := _patch(request, numbering):
-        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-        return {**answer, "patchType": "JSONPatch", "patch": encoded}
-    return answer
+    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+    return {**answer, "patchType": "JSONPatch", "patch": encoded}
 
 
-def _patch(request: Manifest, numbering: Numbering) -> list[Manifest]:
-    pod = request["object"]
-    if not tpu_admission.asks_for_chips(pod):
-        return []
-    slot = tpu_admission.numbered(pod)
+def _patch(path: str, request: Manifest, numbering: Numbering) -> list[Manifest]:
+    asked = request["object"]
+    match path:
+        case "/validate":
+            tpu_admission.validate(asked)
+            return []
+        case "/class":
+            return class_admission.mutate(asked)
+        case _ if not tpu_admission.asks_for_chips(asked):
+            return []
+    slot = tpu_admission.numbered(asked)
     if slot is None:
         dry_run = request.get("dryRun", False)
-        slot = numbering.next(pod, request["namespace"], dry_run=dry_run)
-    return tpu_admission.mutate(pod, slot)
+        slot = numbering.next(asked, request["namespace"], dry_run=dry_run)
+    return tpu_admission.mutate(asked, slot)
 
 
 class _Server(ThreadingHTTPServer):
@@ -240,50 +195,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        kind = KINDS.get(self.path)
+        path = urlsplit(self.path).path  # without the query, in which the server says its timeout
+        kind = KINDS.get(path)
         if kind is None or body["request"]["kind"]["kind"] != kind:
-            self._send(400, b"Invalid Kind")
+            self._send(HTTPStatus.BAD_REQUEST, b"Invalid Kind")
             return
         try:
-            response = review(self.path, body["request"], self.server.numbering)
+            response = review(path, body["request"], self.server.numbering)
         except Refused as refusal:
-            verb = self.path.removeprefix("/")
+            verb = path.removeprefix("/")
             log.warning("webhook: failed to %s %s: %s", verb, body["request"].get("name"), refusal)
-            self._send(403, f"Failed to {verb} {kind}".encode())
+            self._send(HTTPStatus.FORBIDDEN, f"Failed to {verb} {kind}".encode())
             return
-        self._send(200, json.dumps({**body, "response": response}).encode())
+        self._send(HTTPStatus.OK, json.dumps({**body, "response": response}).encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the base's name
         log.debug(format, *args)
 
-    def _send(self, status: int, body: bytes) -> None:
+    def _send(self, status: HTTPStatus, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json" if status == 200 else "text/plain")  # noqa: PLR2004 # as above
+        self.send_header(
+            "Content-Type", "application/json" if status == HTTPStatus.OK else "text/plain"
+        )
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-
-def _write_certificate(certificate: Path, key: Path) -> None:
-    """A certificate for the webhook's address that is its own authority; nobody keeps its key."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kuberay-tpu-webhook")])
-    now = dt.datetime.now(dt.UTC)
-    address = x509.IPAddress(ipaddress.ip_address(ADDRESS))
-    signed = (
-        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + VALID_FOR)
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(private, hashes.SHA256())
-    )
-    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    key.touch(mode=0o600)
-    key.write_bytes(
-        private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
