@@ -8,7 +8,7 @@ import pulumi
 from pulumi.runtime import get_config_env, get_config_secret_keys_env
 
 from infra import config
-from infra.config import LocalCluster
+from infra.config import ExistingCluster, LocalCluster
 from infra.errors import ConfigError
 
 ALREADY_TOLD = 32
@@ -20,6 +20,7 @@ def main() -> None:
         declared = config.load(
             get_config_env(), stack=pulumi.get_stack(), secret_keys=get_config_secret_keys_env()
         )
+        _check_access(declared)
     except ConfigError as error:
         pulumi.log.error(str(error))
         sys.exit(ALREADY_TOLD)  # a RunError would add "an unhandled error occurred"
@@ -27,6 +28,15 @@ def main() -> None:
         pulumi.log.warn(str(remark))
     for name, value in _stack(declared).items():
         pulumi.export(name, value)
+
+
+def _check_access(declared: config.StackConfig) -> None:
+    """Raises ConfigError if this machine does not know the cluster that others made."""
+    if isinstance(declared.cluster, ExistingCluster):
+        from infra.gke.kubeconfig import faults
+
+        if problems := [*faults(declared.cluster)]:
+            raise ConfigError(problems)
 
 
 def _stack(declared: config.StackConfig) -> dict[str, Any]:

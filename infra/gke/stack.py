@@ -6,7 +6,6 @@ stays, and has stopped to cost TPU hours. To delete it too, set `deletion_protec
 `pulumi up --target '**:Cluster::*'`, which brings no pool back, and destroy again.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -17,7 +16,7 @@ from infra.gke import names, secret
 from infra.gke.cluster import Cluster
 from infra.gke.cpu_pool import CpuPool
 from infra.gke.identity import Identity
-from infra.gke.kubeconfig import kubeconfig
+from infra.gke.kubeconfig import file_of, kubeconfig
 from infra.gke.network import Network
 from infra.gke.node_account import NodeAccount
 from infra.gke.outputs import outputs
@@ -28,6 +27,8 @@ from infra.gke.services import Services
 from infra.gke.storage import Storage
 from infra.gke.tpu_pool import TpuPool
 from infra.ray.kubernetes import Workloads
+
+Providers = tuple[kubernetes.Provider, kubernetes.Provider]
 
 
 class GkeStack(pulumi.ComponentResource):
@@ -47,18 +48,20 @@ class GkeStack(pulumi.ComponentResource):
         self._name = name
         self._config = config
         if isinstance(cluster, ExistingCluster):
-            provider, needs = self._kubernetes_of(cluster), []
+            made, needs = self._kubernetes(file_of(cluster), cluster.context), []
         else:
-            provider, needs = self._build()
+            made, needs = self._build()
+        applier, creator = made
         Workloads(
             f"{name}-workloads",
             config,
-            opts=pulumi.ResourceOptions(parent=self, provider=provider, depends_on=needs),
+            creator,
+            opts=pulumi.ResourceOptions(parent=self, provider=applier, depends_on=needs),
         )
         self.outputs = outputs(config)
         self.register_outputs(self.outputs)
 
-    def _build(self) -> tuple[kubernetes.Provider, list[pulumi.Resource]]:
+    def _build(self) -> tuple[Providers, list[pulumi.Resource]]:
         """The cloud: how to reach its cluster, and what must be there before it runs anything."""
         name, made = self._name, plan(self._config)
         services = Services(f"{name}-services", made.services, self._after())
@@ -82,26 +85,25 @@ class GkeStack(pulumi.ComponentResource):
             TpuPool(f"{name}-{tpu}", args, self._after(cluster, *pools))
             for tpu, args in made.tpu_pools.items()
         ]
-        return self._kubernetes(cluster), [cluster, identity, *pools, *tpus]
+        access = kubeconfig(names.stack_name(self._config), cluster.server)
+        providers = self._kubernetes(pulumi.Output.json_dumps(access), None, cluster)
+        return providers, [cluster, identity, *pools, *tpus]
 
-    def _kubernetes(self, cluster: Cluster) -> kubernetes.Provider:
-        name = names.stack_name(self._config)
-        return kubernetes.Provider(
-            f"{self._name}-kubernetes",
-            kubeconfig=pulumi.Output.json_dumps(kubeconfig(name, cluster.server)),
-            enable_server_side_apply=True,
-            opts=self._after(cluster),
+    def _kubernetes(
+        self, access: pulumi.Input[str] | None, context: str | None, *needs: pulumi.Resource
+    ) -> Providers:
+        """One that applies, and one that creates: see Workloads."""
+        applier, creator = (
+            kubernetes.Provider(
+                f"{self._name}-{name}",
+                kubeconfig=access,
+                context=context,
+                enable_server_side_apply=applies,
+                opts=self._after(*needs),
+            )
+            for name, applies in (("kubernetes", True), ("kubernetes-create", False))
         )
-
-    def _kubernetes_of(self, cluster: ExistingCluster) -> kubernetes.Provider:
-        file = Path(cluster.kubeconfig).expanduser() if cluster.kubeconfig else None
-        return kubernetes.Provider(
-            f"{self._name}-kubernetes",
-            kubeconfig=None if file is None else str(file),
-            context=cluster.context,
-            enable_server_side_apply=True,
-            opts=self._after(),
-        )
+        return applier, creator
 
     def _after(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=[*needs])

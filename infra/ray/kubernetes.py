@@ -1,19 +1,19 @@
 """The component that registers a stack's Kubernetes objects, and waits for its workloads."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import pulumi
 from pydantic import SecretStr
 
 from infra.config import StackConfig
+from infra.ray.failures import still_to_come, way_out
 from infra.ray.objects import KubernetesObject, Manifest, objects
 
 CRD_ATTEMPTS = 60
 """GKE installs the CRDs of its add-ons after the cluster, that of compute classes up to an hour
 after. The provider gives up an unknown kind about a minute after it first tried."""
-
-_CUSTOM_GROUPS = ("ray.io/", "cloud.google.com/", "secrets-store.csi.x-k8s.io/")
 
 
 class Workloads(pulumi.ComponentResource):
@@ -23,14 +23,20 @@ class Workloads(pulumi.ComponentResource):
     """
 
     def __init__(
-        self, name: str, config: StackConfig, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        config: StackConfig,
+        creator: pulumi.ProviderResource,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        """`creator` is a provider without server-side apply, which would take over what is there.
+
+        It makes what lies outside of the stack's own namespace.
+        """
         super().__init__("raytpu:ray:Workloads", name, None, opts)
         self._name = name
+        self._creator = creator
         self._needs = _dependencies(opts)
-        self._crds = pulumi.ResourceHookBinding(
-            on_error=[pulumi.ErrorHook(f"{name}-crds", kind_may_still_come)]
-        )
         self._made: dict[str, Object] = {}
         self._succeeded: dict[str, pulumi.Output[str]] = {}
         for one in objects(config):
@@ -41,17 +47,18 @@ class Workloads(pulumi.ComponentResource):
         self.register_outputs({"finished": list(self._succeeded.values())})
 
     def _register(self, one: KubernetesObject) -> "Object":
-        custom = one.manifest["apiVersion"].startswith(_CUSTOM_GROUPS)
+        name = f"{self._name}-{one.key.lower().replace('/', '-')}"
         return Object(
-            f"{self._name}-{one.key.lower().replace('/', '-')}",
+            name,
             self._after_success(one),
             pulumi.ResourceOptions(
                 parent=self,
+                provider=self._creator if one.shared else None,
                 depends_on=[*self._needs, *(self._made[key] for key in one.after)],
                 replace_on_changes=[*one.replace_on],
                 delete_before_replace=True,  # two objects of one name cannot exist
                 ignore_changes=[*one.ignore],
-                hooks=self._crds if custom else None,
+                hooks=_hooks(name, one.manifest),
             ),
         )
 
@@ -104,11 +111,20 @@ def check_success(key: str, status: dict[str, Any], urn: str) -> str:
     )
 
 
-def kind_may_still_come(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to try again: the API server does not know the kind yet."""
+def _hooks(name: str, manifest: Manifest) -> pulumi.ResourceHookBinding:
+    return pulumi.ResourceHookBinding(
+        on_error=[pulumi.ErrorHook(f"{name}-failed", partial(try_again, manifest))]
+    )
+
+
+def try_again(manifest: Manifest, args: pulumi.ErrorHookArgs) -> bool:
+    """Whether the kind may still come. Tells the way out of any other error."""
     newest = args.errors[0] if args.errors else ""
-    unknown = "no matches for kind" in newest
-    return unknown and len(args.errors) < CRD_ATTEMPTS
+    if still_to_come(newest) and len(args.errors) < CRD_ATTEMPTS:
+        return True
+    if line := way_out(manifest, newest):
+        pulumi.log.error(line)
+    return False
 
 
 def _sealed(value: Any) -> Any:

@@ -31,6 +31,11 @@ class KubernetesObject:
     ignore: tuple[str, ...] = ()
     """What others change with good reason."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether its name is one of the whole cluster, where others have theirs."""
+        return "namespace" not in self.manifest["metadata"]
+
 
 def objects(config: StackConfig) -> tuple[KubernetesObject, ...]:
     """Raises TypeError for a stack without namespace, that is, the local one."""
@@ -54,7 +59,7 @@ def _shared(config: StackConfig) -> Iterator[KubernetesObject]:
     yield from (_object(manifest, after=(space.key,)) for manifest in others)
     for tpu in config.slices:
         if tpu.provision == "compute_class":
-            yield _object(compute_class(config, tpu))
+            yield _object(compute_class(config, tpu), after=(space.key,))
 
 
 def _in_order(config: StackConfig) -> list[Workload]:

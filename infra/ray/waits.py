@@ -1,30 +1,49 @@
 """Until when `pulumi up` waits for a workload, and for how long.
 
-Pulumi's Kubernetes provider reads both from annotations, and names in its error what it waited for.
+Pulumi's Kubernetes provider reads both from annotations. Its conditions are of the object alone,
+and of what the operator says of its newest generation.
 """
 
+import json
 from datetime import timedelta
 
 from infra.config import ClusterSpec, DataSpec, ServeSpec, StackConfig, TrainSpec, Workload
 
 PROVISIONING = timedelta(minutes=30)
 """A TPU node pool scales up in minutes, and GKE gives flex-start 15 before it tries the next."""
-_MARGIN = timedelta(minutes=2)
+MARGIN = timedelta(minutes=2)
 """For the operator to write down what it found at its own deadline."""
 
-STARTED = "jsonpath={.status.jobStatus}"
+WAIT_FOR = "pulumi.com/waitFor"
+LIMIT = "pulumi.com/timeoutSeconds"
+
+ENDED = 'jsonpath={[?match(@.jobDeploymentStatus, "Complete|Failed|ValidationFailed")]}'
+"""For good or ill. A job that the operator refuses gets no time of its end, and one that it tries
+again has already a reason why it failed."""
+STARTED = 'jsonpath={[?@.jobStatus || match(@.jobDeploymentStatus, "Failed|ValidationFailed")]}'
 """The operator submits a job when every host of its cluster is ready."""
-ENDED = "jsonpath={.status.endTime}"
-"""For good or ill; a failed job never shows what a finished one does."""
-SERVING = "condition=Ready"
+SERVING = json.dumps(["condition=Ready", "condition=UpgradeInProgress=False"])
+"""Of a service that is upgraded the old cluster is ready all the while."""
 HEAD_READY = "condition=HeadPodReady"
+
+_GOALS = {
+    STARTED: "started",
+    ENDED: "finished",
+    SERVING: "ready to serve with its newest cluster",
+    HEAD_READY: "ready at its head",
+}
 
 
 def wait(config: StackConfig, workload: Workload) -> dict[str, str]:
     """Annotations of the workload's object."""
     condition, limit = _wait(config, workload)
     seconds = int(limit.total_seconds())
-    return {"pulumi.com/waitFor": condition, "pulumi.com/timeoutSeconds": str(seconds)}
+    return {WAIT_FOR: condition, LIMIT: str(seconds)}
+
+
+def goal(condition: str) -> str:
+    """What is waited for, in words that follow "was not"."""
+    return _GOALS[condition]
 
 
 def must_finish(config: StackConfig, workload: Workload) -> bool:
@@ -45,9 +64,9 @@ def _wait(config: StackConfig, workload: Workload) -> tuple[str, timedelta]:
         case ClusterSpec():
             return HEAD_READY, PROVISIONING
         case _ if must_finish(config, workload):
-            return ENDED, workload.deadline * (1 + workload.retries) + _MARGIN
+            return ENDED, workload.deadline * (1 + workload.retries) + MARGIN
         case _:
-            return STARTED, workload.start_deadline + _MARGIN
+            return STARTED, workload.start_deadline + MARGIN
 
 
 def _read(config: StackConfig) -> set[str]:

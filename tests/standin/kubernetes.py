@@ -37,7 +37,7 @@ CLUSTER_SCOPED = {"ComputeClass", "Namespace", "PriorityClass", "ClusterRole", "
 BORN_WITH = {"default", "kube-system", "kube-public"}
 """Namespaces of a new cluster."""
 
-_READY = [{"type": "Ready", "status": "True"}]
+_SETTLED = {"type": "UpgradeInProgress", "status": "False"}
 STAGES: dict[str, list[Args]] = {
     "RayJob": [
         {"jobDeploymentStatus": "Initializing"},
@@ -49,8 +49,12 @@ STAGES: dict[str, list[Args]] = {
         },
     ],
     "RayService": [
-        {"serviceStatus": "", "conditions": [{"type": "Ready", "status": "False"}]},
-        {"serviceStatus": "Running", "numServeEndpoints": 1, "conditions": _READY},
+        {"serviceStatus": "", "conditions": [{"type": "Ready", "status": "False"}, _SETTLED]},
+        {
+            "serviceStatus": "Running",
+            "numServeEndpoints": 1,
+            "conditions": [{"type": "Ready", "status": "True"}, _SETTLED],
+        },
     ],
     "RayCluster": [
         {"conditions": [{"type": "HeadPodReady", "status": "False"}]},
@@ -144,11 +148,15 @@ class Kubernetes(Api):
         conditions = [*_conditions(wanted)] if wanted else []
         for status in stages:
             made.filled["status"] = status
-            if any(_holds(condition, {"status": status}) for condition in conditions):
+            live = {"status": status}
+            if conditions and all(_holds(condition, live) for condition in conditions):
                 return
         if conditions:
-            name = self.identify(made)
-            raise UnhealthyError(f"timed out waiting for {name} to be {' or '.join(conditions)}")
+            raise UnhealthyError(
+                f'resource "{self.identify(made)}" was successfully created, but the Kubernetes '
+                "API server reported that it failed to fully initialize or become live: timed out "
+                "waiting for the condition"
+            )
 
 
 def _schema_faults(args: Args) -> Iterator[str]:
@@ -171,19 +179,35 @@ def _address(kubeconfig: str) -> str:
 
 
 def _conditions(wanted: str) -> Iterator[str]:
-    """One condition, or a JSON list of them of which one must hold."""
+    """One condition, or a JSON list of them that must all hold."""
     listed = json.loads(wanted) if wanted.startswith("[") else [wanted]
     for condition in listed:
-        if not re.fullmatch(r"condition=\w+(=\w+)?|jsonpath=\{[.\w]+\}(=\w+)?", condition):
-            raise RefusedError(f"invalid {WAIT_FOR}: {condition}")
+        if not re.fullmatch(r"condition=\w+(=\w+)?|jsonpath=\{.+\}(=\w+)?", condition):
+            raise RefusedError(f'expected a "jsonpath=" or "condition=" prefix, got "{condition}"')
         yield condition
 
 
 def _holds(condition: str, live: Args) -> bool:
     what, _, rest = condition.partition("=")
-    name, _, value = rest.partition("=")
     if what == "jsonpath":
-        found = at(live, name.strip("{}."))
-        return found is not None and value in ("", str(found))
+        return _selects(rest, live)
+    name, _, value = rest.partition("=")
     known = {c["type"]: c["status"] for c in at(live, "status.conditions") or []}
     return known.get(name) == (value or "True")
+
+
+def _selects(expression: str, live: Args) -> bool:
+    """Of RFC 9535 what the stack uses: `{.a.b}`, `{.a.b}=value`, and `{[?TEST || TEST]}`."""
+    path, _, value = expression[1:].partition("}")
+    if path.startswith("[?"):
+        tests = path[2:-1].split(" || ")
+        return any(_passes(test, one) for test in tests for one in live.values())
+    found = at(live, path.strip("."))
+    return found is not None and value in ("", f"={found}")
+
+
+def _passes(test: str, one: Args) -> bool:
+    """`@.name`, which must be there, or `match(@.name, "regular expression")`."""
+    if called := re.fullmatch(r'match\(@\.(\w+), "(.+)"\)', test):
+        return re.fullmatch(called[2], str(one.get(called[1]))) is not None
+    return test.removeprefix("@.") in one

@@ -83,19 +83,34 @@ def test_an_object_needs_a_cluster(server):
     [
         "jsonpath={.status.jobStatus}",
         "jsonpath={.status.jobDeploymentStatus}=Complete",
-        '["condition=Never", "jsonpath={.status.endTime}"]',
+        '["jsonpath={.status.jobStatus}=SUCCEEDED", "jsonpath={.status.endTime}"]',
+        'jsonpath={[?match(@.jobDeploymentStatus, "Complete|Failed")]}',
+        "jsonpath={[?@.nothing || @.jobStatus]}",
     ],
 )
 def test_a_job_reaches_what_is_waited_for(server, condition):
     make(server, NAMESPACE, waiting(condition))
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        '["condition=Never", "jsonpath={.status.endTime}"]',
+        'jsonpath={[?match(@.jobDeploymentStatus, "Compl|Fail")]}',
+        'jsonpath={[?@.nothing || match(@.jobStatus, "FAILED")]}',
+    ],
+)
+def test_a_job_never_reaches_what_does_not_come(server, condition):
+    with pytest.raises(UnhealthyError, match="timed out waiting for the condition"):
+        make(server, NAMESPACE, waiting(condition))
+
+
 def test_a_stuck_job_does_not(server):
     server.stuck.add("RayJob")
-    with pytest.raises(UnhealthyError, match="RayJob/team/job to be jsonpath"):
+    with pytest.raises(UnhealthyError, match=r"RayJob/team/job.* timed out waiting"):
         make(server, NAMESPACE, waiting("jsonpath={.status.jobStatus}"))
 
 
 def test_a_wait_that_the_provider_cannot_read_is_refused(server):
-    with pytest.raises(RefusedError, match=r"invalid .*: status=Running"):
+    with pytest.raises(RefusedError, match=r"expected a .* prefix, got \"status=Running\""):
         make(server, NAMESPACE, waiting("status=Running"))

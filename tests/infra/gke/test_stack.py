@@ -158,10 +158,12 @@ def test_members_carry_the_projects_number():
 
 
 def test_kubernetes_is_reached_by_the_clusters_own_name():
-    (provider,) = of_type(made_of("dev"), "pulumi:providers:kubernetes")
-    kubeconfig = json.loads(provider.inputs["kubeconfig"])
-    assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{ENDPOINT}"
-    assert provider.inputs["enableServerSideApply"] == "true"
+    providers = of_type(made_of("dev"), "pulumi:providers:kubernetes")
+    for provider in providers:
+        kubeconfig = json.loads(provider.inputs["kubeconfig"])
+        assert kubeconfig["clusters"][0]["cluster"]["server"] == f"https://{ENDPOINT}"
+    applies = {one.name: one.inputs["enableServerSideApply"] for one in providers}
+    assert applies == {"gke-kubernetes": "true", "gke-kubernetes-create": "false"}
 
 
 def test_the_first_preview_of_an_empty_project_needs_no_cluster():
@@ -179,9 +181,9 @@ def test_a_cluster_of_others_is_reached_as_the_stack_says():
     config = declared("existing")
     chosen = {"kubeconfig": "~/lab.yaml", "context": "lab"}
     config = replace(config, cluster=config.cluster.model_copy(update=chosen))
-    (provider,) = of_type(register(config), "pulumi:providers:kubernetes")
-    assert provider.inputs["kubeconfig"] == str(Path.home() / "lab.yaml")
-    assert provider.inputs["context"] == "lab"
+    for provider in of_type(register(config), "pulumi:providers:kubernetes"):
+        assert provider.inputs["kubeconfig"] == str(Path.home() / "lab.yaml")
+        assert provider.inputs["context"] == "lab"
 
 
 def test_autopilot_has_no_pools_of_ours():

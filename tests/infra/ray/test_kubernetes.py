@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 
-from infra.ray.kubernetes import CRD_ATTEMPTS, Workloads, check_success, kind_may_still_come
+from infra.ray.kubernetes import CRD_ATTEMPTS, Workloads, check_success, try_again
 from tests.infra.ray.stacks import SERVE, gke, shipped
 
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105 - by which Pulumi marks a secret
@@ -44,6 +44,11 @@ class Cloud(pulumi.CustomResource):
         super().__init__("test:index:Cloud", "cloud", {})
 
 
+class Creator(pulumi.ProviderResource):
+    def __init__(self) -> None:
+        super().__init__("kubernetes", "creator")
+
+
 def register(config, status=SUCCEEDED) -> dict[str, Any]:
     """Requests to the engine by name, in their order."""
     monitor = Monitor(status)
@@ -52,7 +57,7 @@ def register(config, status=SUCCEEDED) -> dict[str, Any]:
     @pulumi.runtime.test
     def run() -> pulumi.Output[str]:
         opts = pulumi.ResourceOptions(depends_on=[Cloud()])
-        return Workloads("ray", config, opts).urn
+        return Workloads("ray", config, Creator(), opts).urn
 
     run()
     return monitor.requests
@@ -120,30 +125,50 @@ def test_the_values_of_a_secret_are_secret_to_the_engine():
     assert {*request.additionalSecretOutputs} >= {"data", "stringData"}
 
 
-def error(*told):
-    return pulumi.ErrorHookArgs("urn", "id", "name", "type", errors=[*told])
-
-
-def test_a_kind_that_is_not_there_yet_is_tried_again_for_about_an_hour():
-    unknown = 'no matches for kind "ComputeClass" in version "cloud.google.com/v1"'
-    assert kind_may_still_come(error(unknown))
-    assert kind_may_still_come(error(*[unknown] * (CRD_ATTEMPTS - 1)))
-    assert not kind_may_still_come(error(*[unknown] * CRD_ATTEMPTS))
-
-
-def test_any_other_error_is_told_at_once():
-    assert not kind_may_still_come(error('admission webhook "x" denied the request'))
-    assert not kind_may_still_come(error("the namespace does not exist"))
-    assert not kind_may_still_come(error())
-
-
-def test_only_kinds_that_an_add_on_brings_are_tried_again():
+def test_what_others_may_have_is_created_and_all_else_is_applied():
+    """Applying takes over what is there."""
     made = register(shipped("staging"))
-    hooked = {name for name, request in made.items() if request.hooks.on_error}
-    assert hooked == {
+    created = {name for name, request in made.items() if "::creator::" in request.provider}
+    assert created == {
+        "ray-namespace-research",
         "ray-computeclass-raytpu-staging-train",
         "ray-computeclass-raytpu-staging-chat",
-        "ray-rayjob-corpus",
-        "ray-rayjob-pretrain",
-        "ray-rayservice-chat",
     }
+
+
+NAMESPACE = {"kind": "Namespace", "metadata": {"name": "research"}}
+
+
+@pytest.fixture
+def told(monkeypatch):
+    lines = []
+    monkeypatch.setattr(pulumi.log, "error", lines.append)
+    return lines
+
+
+def error(*newest_first):
+    return pulumi.ErrorHookArgs("urn", "id", "name", "type", errors=[*newest_first])
+
+
+def test_a_kind_that_is_not_there_yet_is_tried_again_for_about_an_hour(told):
+    unknown = 'no matches for kind "ComputeClass" in version "cloud.google.com/v1"'
+    assert try_again(NAMESPACE, error(unknown))
+    assert try_again(NAMESPACE, error(*[unknown] * (CRD_ATTEMPTS - 1)))
+    assert not told
+    assert not try_again(NAMESPACE, error(*[unknown] * CRD_ATTEMPTS))
+
+
+def test_any_other_error_is_told_at_once(told):
+    assert not try_again(NAMESPACE, error('admission webhook "x" denied the request'))
+    assert not try_again(NAMESPACE, error())
+    assert not told
+    assert not try_again(NAMESPACE, error('namespaces "research" already exists'))
+    [line] = told
+    assert line.startswith("Namespace/research is there already")
+
+
+def test_every_object_has_its_own_way_out():
+    made = register(shipped("staging"))
+    hooks = [hook for name, r in made.items() for hook in r.hooks.on_error if name != "ray"]
+    objects = [name for name in made if name.startswith("ray-")]
+    assert len({*hooks}) == len(objects)

@@ -3,6 +3,7 @@
 import pytest
 
 from infra.ray.objects import objects
+from infra.ray.waits import ENDED, STARTED
 from tests.infra.config.stack import SOUND, read
 from tests.infra.ray.stacks import FILES, TRAIN, gke, made, shipped, team
 
@@ -46,14 +47,10 @@ def test_a_pod_that_selects_a_class_comes_after_it():
 
 # What a job says, and until when and for how many seconds `pulumi up` waits.
 WAITS = [
-    ({}, "jsonpath={.status.jobStatus}", 3600 + 120),
-    ({"start_deadline": "12h"}, "jsonpath={.status.jobStatus}", 43_200 + 120),
-    ({"wait_for": "finish", "deadline": "2h"}, "jsonpath={.status.endTime}", 7200 + 120),
-    (
-        {"wait_for": "finish", "deadline": "2h", "retries": 2},
-        "jsonpath={.status.endTime}",
-        3 * 7200 + 120,
-    ),
+    ({}, STARTED, 3600 + 120),
+    ({"start_deadline": "12h"}, STARTED, 43_200 + 120),
+    ({"wait_for": "finish", "deadline": "2h"}, ENDED, 7200 + 120),
+    ({"wait_for": "finish", "deadline": "2h", "retries": 2}, ENDED, 3 * 7200 + 120),
 ]
 
 
@@ -68,7 +65,7 @@ def test_a_job_is_waited_for_as_the_stack_says(terms, condition, seconds):
 
 def test_a_job_whose_output_is_read_is_waited_for_to_its_end_whatever_it_says():
     annotations = made(shipped("prod"))["RayJob/corpus"].manifest["metadata"]["annotations"]
-    assert annotations["pulumi.com/waitFor"] == "jsonpath={.status.endTime}"
+    assert annotations["pulumi.com/waitFor"] == ENDED
 
 
 def test_other_terms_are_another_job():

@@ -1,0 +1,73 @@
+"""What `pulumi up` says beside an error of the API server: what to look at, and the way out.
+
+The errors are told apart by their words: those of Kubernetes, and of Pulumi's provider 4.34.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from infra.ray.waits import LIMIT, WAIT_FOR, goal
+
+_CONFLICT = re.compile(r'conflicts? with "([^"]+)"[^:]*:((?:\s*(?:- )?\.\S+)+)')
+"""A manager of fields, and which of them it holds."""
+
+
+def way_out(manifest: Mapping[str, Any], error: str) -> str | None:
+    """One line, or None if the error says all there is."""
+    if "timed out waiting for the condition" in error:
+        return _timed_out(manifest)
+    if "object is being deleted" in error or "because it is being terminated" in error:
+        return f"{_key(manifest)} is still being deleted; run `pulumi up` again when it is gone"
+    if "already exists" in error:
+        return _there_already(manifest)
+    if holders := _CONFLICT.findall(error):
+        return _conflict(manifest, holders)
+    return None
+
+
+def still_to_come(error: str) -> bool:
+    """Whether the API server does not know the kind yet."""
+    return "no matches for kind" in error
+
+
+def look(manifest: Mapping[str, Any]) -> str:
+    """The commands that say how an object fares. What happens to its pods is an event of theirs."""
+    kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
+    at = f"kubectl --namespace {manifest['metadata']['namespace']}"
+    return f"`{at} describe {kind} {name}` and `{at} get events --field-selector type=Warning`"
+
+
+def _timed_out(manifest: Mapping[str, Any]) -> str:
+    annotations = manifest["metadata"]["annotations"]
+    return (
+        f"{_key(manifest)} was not {goal(annotations[WAIT_FOR])} within {annotations[LIMIT]} "
+        f"seconds: {look(manifest)} say why; `pulumi up` goes on waiting"
+    )
+
+
+def _there_already(manifest: Mapping[str, Any]) -> str:
+    """What others made is never taken over: `pulumi destroy` would delete it."""
+    kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
+    other = "raytpu:team.namespace" if kind == "namespace" else "the stack's name"
+    what = "nothing in it" if kind == "namespace" else "it not"
+    return (
+        f"{_key(manifest)} is there already and is not this stack's, which would delete it one "
+        f"day: change {other}, or, if {what} is needed, run `kubectl delete {kind} {name}`"
+    )
+
+
+def _conflict(manifest: Mapping[str, Any], holders: list[tuple[str, str]]) -> str:
+    held = "; ".join(f"{manager} holds {', '.join(_fields(text))}" for manager, text in holders)
+    return (
+        f"{_key(manifest)} was changed by others: {held}; undo the change there, or put this "
+        "stack's values in its place: `PULUMI_K8S_ENABLE_PATCH_FORCE=true pulumi up`"
+    )
+
+
+def _fields(text: str) -> list[str]:
+    return [part for part in text.split() if part != "-"]
+
+
+def _key(manifest: Mapping[str, Any]) -> str:
+    return f"{manifest['kind']}/{manifest['metadata']['name']}"
