@@ -7,8 +7,9 @@ PULUMI := tools/run pulumi
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean
+.PHONY: cluster-tools cluster-up cluster-down test-cluster
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 setup: environment ## the Python environment and the Pulumi CLI
 	tools/run python -m tools.go.build pulumi
@@ -36,8 +37,21 @@ review: setup ## judge a preview: what the stack would be, and what would go for
 check: environment ## lint and types
 	tools/run ruff check && tools/run ruff format --check && tools/run pyright
 
-test: setup ## every test, the local stack's whole way among them
-	tools/run pytest
+test: setup ## every test but test-cluster's, the local stack's whole way among them
+	tools/run pytest --ignore tests/cluster
+
+cluster-tools: environment ## a real Kubernetes, the KubeRay operator and Pulumi's provider, from source
+	tools/run python -m tools.go.build pulumi cluster provider
+
+cluster-up: STACK = existing
+cluster-up: cluster-tools ## a Kubernetes cluster on this machine, to look at with kubectl; needs root (STACK=existing)
+	tools/run python -m tools.cluster up --stack $(STACK)
+
+cluster-down: environment ## end it, and all its pods
+	tools/run python -m tools.cluster down
+
+test-cluster: cluster-tools ## `pulumi up` on that cluster, to a trained and served model; needs root
+	tools/run pytest tests/cluster
 
 bench: setup ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/local.py
