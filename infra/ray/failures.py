@@ -38,6 +38,12 @@ def look(manifest: Mapping[str, Any]) -> str:
     return f"`{at} describe {kind} {name}` and `{at} get events --field-selector type=Warning`"
 
 
+def log_command(job: Mapping[str, Any]) -> str:
+    """Of the pod that submits the job, which prints the log of it."""
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    return f"its log with `kubectl --namespace {namespace} logs job/{name}`"
+
+
 def _timed_out(manifest: Mapping[str, Any]) -> str:
     annotations = manifest["metadata"]["annotations"]
     return (

@@ -8,8 +8,9 @@ import pulumi
 from pydantic import SecretStr
 
 from infra.config import StackConfig
-from infra.ray.failures import still_to_come, way_out
+from infra.ray.failures import log_command, look, still_to_come, way_out
 from infra.ray.objects import KubernetesObject, Manifest, objects
+from infra.ray.waits import FAILED
 
 CRD_ATTEMPTS = 60
 """GKE installs the CRDs of its add-ons after the cluster, that of compute classes up to an hour
@@ -38,13 +39,13 @@ class Workloads(pulumi.ComponentResource):
         self._creator = creator
         self._needs = _dependencies(opts)
         self._made: dict[str, Object] = {}
-        self._succeeded: dict[str, pulumi.Output[str]] = {}
+        self._went_well: dict[str, pulumi.Output[str]] = {}
         for one in objects(config):
-            self._made[one.key] = self._register(one)
-            if one.finishes:
-                self._succeeded[one.key] = self._made[one.key].succeeded(one.key)
+            self._made[one.key] = made = self._register(one)
+            if one.kind == "RayJob":
+                self._went_well[one.key] = made.went_well(one)
         # What is checked here ends `pulumi up` even if nothing comes after the job.
-        self.register_outputs({"finished": list(self._succeeded.values())})
+        self.register_outputs({"jobs": list(self._went_well.values())})
 
     def _register(self, one: KubernetesObject) -> "Object":
         name = f"{self._name}-{one.key.lower().replace('/', '-')}"
@@ -64,7 +65,7 @@ class Workloads(pulumi.ComponentResource):
 
     def _after_success(self, one: KubernetesObject) -> Manifest:
         """Names the jobs before it, as known only when they have succeeded."""
-        before = [self._succeeded[key] for key in one.after if key in self._succeeded]
+        before = [self._went_well[key] for key in one.after if key in self._went_well]
         if not before:
             return one.manifest
         metadata = one.manifest["metadata"]
@@ -91,23 +92,25 @@ class Object(pulumi.CustomResource):
             f"kubernetes:{group}:{kind}", name, {**_sealed(manifest), "status": None}, opts
         )
 
-    def succeeded(self, key: str) -> pulumi.Output[str]:
-        """The key, once the job of it has ended well. Raises RunError if it has ended otherwise."""
+    def went_well(self, job: KubernetesObject) -> pulumi.Output[str]:
+        """The job's key, once it is as far as it is waited for. Raises RunError if it failed."""
         return pulumi.Output.all(self.status, self.urn).apply(
-            lambda known: check_success(key, cast("dict[str, Any]", known[0] or {}), known[1])
+            lambda known: check_job(job, cast("dict[str, Any]", known[0] or {}), known[1])
         )
 
 
-def check_success(key: str, status: dict[str, Any], urn: str) -> str:
+def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:
     """A job never comes back from its end, so what failed stays so until it is replaced."""
-    found = status.get("jobDeploymentStatus")
-    if found == "Complete" and status.get("jobStatus") == "SUCCEEDED":
-        return key
+    found, ran = status.get("jobDeploymentStatus"), status.get("jobStatus")
+    succeeded = found == "Complete" and ran == "SUCCEEDED"
+    begun = ran or found not in FAILED
+    if succeeded or (begun and not job.finishes):
+        return job.key
     told = "; ".join(str(status[part]) for part in ("reason", "message") if status.get(part))
-    name = key.partition("/")[2]
+    see = log_command(job.manifest) if ran else look(job.manifest)
     raise pulumi.RunError(
-        f"{key} ended as {found} ({told or 'no reason given'}); see its log with "
-        f"`kubectl logs job/{name}`, mend it, and run `pulumi up --replace '{urn}'`"
+        f"{job.key} ended as {found} ({told or 'no reason given'}); see {see}, mend it, and run "
+        f"`pulumi up --replace '{urn}'`"
     )
 
 

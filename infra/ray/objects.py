@@ -25,11 +25,15 @@ class KubernetesObject:
     after: tuple[str, ...] = ()
     """Keys of what must exist before, as its own wait sees it."""
     finishes: bool = False
-    """Whether it is a job that must have succeeded before what comes after."""
+    """Whether it is a job that must have succeeded before what comes after; else it must begin."""
     replace_on: tuple[str, ...] = ()
     """Changes that take a new object: the operator would ignore them."""
     ignore: tuple[str, ...] = ()
     """What others change with good reason."""
+
+    @property
+    def kind(self) -> str:
+        return self.manifest["kind"]
 
     @property
     def shared(self) -> bool:

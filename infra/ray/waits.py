@@ -17,10 +17,11 @@ MARGIN = timedelta(minutes=2)
 WAIT_FOR = "pulumi.com/waitFor"
 LIMIT = "pulumi.com/timeoutSeconds"
 
-ENDED = 'jsonpath={[?match(@.jobDeploymentStatus, "Complete|Failed|ValidationFailed")]}'
+FAILED = ("Failed", "ValidationFailed")
+ENDED = f'jsonpath={{[?match(@.jobDeploymentStatus, "Complete|{"|".join(FAILED)}")]}}'
 """For good or ill. A job that the operator refuses gets no time of its end, and one that it tries
 again has already a reason why it failed."""
-STARTED = 'jsonpath={[?@.jobStatus || match(@.jobDeploymentStatus, "Failed|ValidationFailed")]}'
+STARTED = f'jsonpath={{[?@.jobStatus || match(@.jobDeploymentStatus, "{"|".join(FAILED)}")]}}'
 """The operator submits a job when every host of its cluster is ready."""
 SERVING = json.dumps(["condition=Ready", "condition=UpgradeInProgress=False"])
 """Of a service that is upgraded the old cluster is ready all the while."""

@@ -1,5 +1,6 @@
 """The component under Pulumi's mocks: what it registers, in which order, and what ends it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -7,7 +8,8 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 
-from infra.ray.kubernetes import CRD_ATTEMPTS, Workloads, check_success, try_again
+from infra.ray.kubernetes import CRD_ATTEMPTS, Workloads, check_job, try_again
+from infra.ray.objects import KubernetesObject
 from tests.infra.ray.stacks import SERVE, gke, shipped
 
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105 - by which Pulumi marks a secret
@@ -96,19 +98,40 @@ def test_a_failed_job_ends_the_run_before_what_reads_of_it_takes_a_slice():
         register(shipped("staging"), status=FAILED)
 
 
+JOB = KubernetesObject(
+    "RayJob/corpus",
+    {"kind": "RayJob", "metadata": {"name": "corpus", "namespace": "research"}},
+    finishes=True,
+)
+
+
 def test_the_error_of_a_failed_job_says_where_to_look_and_how_to_run_it_again():
     with pytest.raises(pulumi.RunError) as caught:
-        check_success("RayJob/corpus", FAILED, "urn:of:it")
+        check_job(JOB, {**FAILED, "jobStatus": "FAILED"}, "urn:of:it")
     assert str(caught.value) == (
-        "RayJob/corpus ended as Failed (DeadlineExceeded; too late); see its log with "
-        "`kubectl logs job/corpus`, mend it, and run `pulumi up --replace 'urn:of:it'`"
+        "RayJob/corpus ended as Failed (DeadlineExceeded; too late); see its log with `kubectl "
+        "--namespace research logs job/corpus`, mend it, and run `pulumi up --replace 'urn:of:it'`"
     )
 
 
 def test_a_stopped_job_has_not_succeeded():
     """Ray calls it terminal, so the operator calls it complete."""
     with pytest.raises(pulumi.RunError, match="ended as Complete"):
-        check_success("RayJob/corpus", {**SUCCEEDED, "jobStatus": "STOPPED"}, "urn")
+        check_job(JOB, {**SUCCEEDED, "jobStatus": "STOPPED"}, "urn")
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_job_that_never_began_has_no_log_to_look_at(finishes):
+    refused = {"jobDeploymentStatus": "ValidationFailed", "message": "backoffLimit is negative"}
+    with pytest.raises(pulumi.RunError, match=r"is negative\); see `kubectl .* describe rayjob"):
+        check_job(replace(JOB, finishes=finishes), refused, "urn")
+
+
+@pytest.mark.parametrize("status", [{"jobDeploymentStatus": "Retrying"}, {"jobStatus": "FAILED"}])
+def test_a_job_that_need_only_begin_may_fail_later(status):
+    assert check_job(replace(JOB, finishes=False), status, "urn") == "RayJob/corpus"
+    with pytest.raises(pulumi.RunError):
+        check_job(JOB, status, "urn")
 
 
 def test_a_job_that_changes_is_made_anew_and_the_old_one_goes_first():
