@@ -57,9 +57,8 @@ class ControlPlane:
         self._folder, self._service_cidr = folder, IPv4Network(service_cidr)
         self._secrets, self._logs = folder / "secrets", folder / "logs"
         self._tokens = {user: secrets.token_urlsafe(32) for user in USERS}
-        self._etcd_port, self._etcd_peer_port, port = free_ports(3)
-        self._port = port
-        self.server = f"https://{HOST}:{port}"
+        self.port, self.etcd_port, self._etcd_peer_port = free_ports(3)
+        self.server = f"https://{HOST}:{self.port}"
         self.kubeconfig = folder / "kubeconfig"
         self.programs: dict[str, Program] = {}
         self._running = ExitStack()
@@ -128,7 +127,7 @@ class ControlPlane:
 
     def _etcd(self) -> Iterator[str]:
         etcd = self.authority.issue("etcd", hosts=[HOST])
-        url, peer = (f"https://{HOST}:{one}" for one in (self._etcd_port, self._etcd_peer_port))
+        url, peer = (f"https://{HOST}:{one}" for one in (self.etcd_port, self._etcd_peer_port))
         yield f"--data-dir={self._folder / 'etcd'}"
         yield f"--listen-client-urls={url}"
         yield f"--advertise-client-urls={url}"
@@ -150,10 +149,10 @@ class ControlPlane:
         caller = self.authority.issue("kube-apiserver", group="system:masters")
         self._tokens_key = signing_key(self._secrets, "service-accounts")
         yield f"--bind-address={HOST}"
-        yield f"--secure-port={self._port}"
+        yield f"--secure-port={self.port}"
         yield f"--tls-cert-file={own.public}"
         yield f"--tls-private-key-file={own.private}"
-        yield f"--etcd-servers=https://{HOST}:{self._etcd_port}"
+        yield f"--etcd-servers=https://{HOST}:{self.etcd_port}"
         yield from _options(caller, self.authority, "etcd-certfile", "etcd-keyfile", "etcd-cafile")
         yield from _options(
             caller,
