@@ -5,13 +5,12 @@ writes. The text is read twice and never held as a whole, so its size is not bou
 """
 
 import hashlib
-import pickle
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from workloads.data import corpus, pack, sources, split, storage, tokenizer
+from workloads.data.cluster import on_cluster
 from workloads.data.corpus import Corpus
 from workloads.errors import UserError
 from workloads.log import say
@@ -20,8 +19,6 @@ from workloads.settings import DataSettings
 SHARD_BYTES = 64 * 2**20
 SAMPLE_BYTES = 64 * 2**20
 """Text a tokenizer is trained on: more changes little, and the driver holds it in memory."""
-
-Shards = tuple[tuple[sources.Source, ...], ...]
 
 
 def prepare(settings: DataSettings, output: str, *, shard_bytes: int = SHARD_BYTES) -> Corpus:
@@ -35,7 +32,7 @@ def prepare(settings: DataSettings, output: str, *, shard_bytes: int = SHARD_BYT
     say(f"reading {len(found)} files, {size_bytes / 1e6:.1f} MB, in {len(shards)} shards")
 
     sampled = min(1.0, SAMPLE_BYTES / max(size_bytes, 1))
-    scans = _on_cluster(
+    scans = on_cluster(
         shards, lambda _, shard: pack.scan(shard, settings.text_column, settings.seed, sampled)
     )
     limit = _threshold(scans, settings)
@@ -52,27 +49,13 @@ def prepare(settings: DataSettings, output: str, *, shard_bytes: int = SHARD_BYT
         sequence_length=settings.sequence_length,
         tokenizer_json=tokenizer_json,
     )
-    packed = _on_cluster(shards, lambda number, shard: pack.pack(number, shard, how))
+    packed = on_cluster(shards, lambda number, shard: pack.pack(number, shard, how))
     result = _manifest(packed, tokenizer_json, settings)
     storage.write_atomically(storage.join(output, corpus.TOKENIZER), tokenizer_json)
     storage.write_atomically(
         storage.join(output, corpus.MANIFEST), result.model_dump_json(indent=2)
     )
     return result
-
-
-def _on_cluster(
-    shards: Shards, work: Callable[[int, tuple[sources.Source, ...]], Any]
-) -> list[Any]:
-    """The result of `work` for each shard and its number, in the order of the shards."""
-    import ray.data
-
-    def job(row: dict[str, Any]) -> dict[str, Any]:
-        return {"id": row["id"], "result": pickle.dumps(work(row["id"], shards[row["id"]]))}
-
-    rows = ray.data.range(len(shards), override_num_blocks=len(shards)).map(job).take_all()
-    results = sorted(rows, key=lambda row: row["id"])
-    return [pickle.loads(row["result"]) for row in results]  # noqa: S301 # pickled in `job`
 
 
 def _threshold(scans: Sequence[pack.Scan], settings: DataSettings) -> int:

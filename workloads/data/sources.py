@@ -7,7 +7,7 @@ gives documents to hold out. A record of .jsonl or .parquet is a document.
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -52,16 +52,17 @@ class Fault:
 Item = Document | Null | Fault
 
 
-def find(names: Iterable[str]) -> tuple[Source, ...]:
+def find(names: Iterable[str], suffixes: Sequence[str] = SUFFIXES) -> tuple[Source, ...]:
     """The files behind `names` (files, folders, globs), each once, in the order of their paths.
 
-    Raises UserError for all names that lead to nothing readable.
+    The built-in text if there is no name. Raises UserError for all names that lead to nothing
+    readable.
     """
     found: dict[str, Source] = {}
     faults: list[str] = []
     for name in names:
         try:
-            sources = _expand(name)
+            sources = _expand(name, suffixes)
         except UserError as error:
             faults.extend(error.faults)
         except (OSError, ValueError, ImportError) as error:
@@ -98,7 +99,7 @@ def read(source: Source, column: str) -> Iterator[Item]:
     fs, path = storage.filesystem(source.url)
     try:
         with fs.open(path, "rb") as file:
-            yield from readers[_suffix(source.url)](source.url, file, column)
+            yield from readers[suffix(source.url)](source.url, file, column)
     except UnicodeDecodeError as error:
         yield Fault(
             f"{source.url}: byte {error.start} is not UTF-8 text; convert or remove the file"
@@ -107,23 +108,23 @@ def read(source: Source, column: str) -> Iterator[Item]:
         yield Fault(f"{source.url}: cannot be read ({error}); repair or remove the file")
 
 
-def _expand(name: str) -> list[Source]:
+def _expand(name: str, suffixes: Sequence[str]) -> list[Source]:
     fs, path = storage.filesystem(name)
     if any(mark in path for mark in "*?["):
         paths = [str(match) for match in fs.glob(path) if fs.isfile(match)]
         if not paths:
             raise UserError(f"{name}: matches no file; check the pattern")
     elif fs.isdir(path):
-        paths = [str(inner) for inner in fs.find(path) if _suffix(str(inner)) in SUFFIXES]
+        paths = [str(inner) for inner in fs.find(path) if suffix(str(inner)) in suffixes]
         if not paths:
-            raise UserError(f"{name}: has no {' or '.join(SUFFIXES)} file; name another folder")
+            raise UserError(f"{name}: has no {' or '.join(suffixes)} file; name another folder")
     elif fs.exists(path):
         paths = [path]
     else:
         raise UserError(f"{name}: no such file; check the path, which the cluster must see too")
-    unknown = [path for path in paths if _suffix(path) not in SUFFIXES]
+    unknown = [path for path in paths if suffix(path) not in suffixes]
     if unknown:
-        kinds = ", ".join(SUFFIXES)
+        kinds = ", ".join(suffixes)
         raise UserError(*(f"{path}: unknown kind of file; use one of {kinds}" for path in unknown))
     return [Source(_url(fs, path), int(fs.size(path) or 0)) for path in paths]
 
@@ -132,7 +133,8 @@ def _url(fs: AbstractFileSystem, path: str) -> str:
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
 
 
-def _suffix(path: str) -> str:
+def suffix(path: str) -> str:
+    """In lower case, with its dot."""
     name = path.rsplit("/", 1)[-1].lower()
     return f".{name.rsplit('.', 1)[-1]}" if "." in name else ""
 
@@ -185,7 +187,7 @@ def _field(where: str, record: Any, column: str) -> Item:
     if not isinstance(record, dict):
         return Fault(f"{where}: not a JSON object; one a line is expected")
     if column not in record:
-        return Fault(f"{where}: {_no_column(column, record)}")
+        return Fault(f"{where}: {no_column(column, record)}")
     match record[column]:
         case None:
             return Null()
@@ -200,7 +202,7 @@ def _parquet(url: str, file: io.BufferedIOBase, column: str) -> Iterator[Item]:
     table = pq.ParquetFile(file)
     schema = table.schema_arrow
     if column not in schema.names:
-        yield Fault(f"{url}: {_no_column(column, schema.names)}")
+        yield Fault(f"{url}: {no_column(column, schema.names)}")
         return
     kind = schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -211,6 +213,6 @@ def _parquet(url: str, file: io.BufferedIOBase, column: str) -> Iterator[Item]:
         yield Null() if text is None else Document(text)
 
 
-def _no_column(column: str, names: Iterable[str]) -> str:
+def no_column(column: str, names: Iterable[str], setting: str = "text_column") -> str:
     known = ", ".join(sorted(names)) or "there is none"
-    return f"no column {column!r}; set text_column to one of: {known}"
+    return f"no column {column!r}; set {setting} to one of: {known}"

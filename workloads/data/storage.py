@@ -30,17 +30,18 @@ def read_text(url: str) -> str:
     return str(fs.read_text(path, encoding="utf-8"))
 
 
-def write_atomically(url: str, text: str) -> None:
+def write_atomically(url: str, content: str | bytes) -> None:
     """Whoever reads `url` sees the old content or the new one, never a part."""
+    data = content.encode() if isinstance(content, str) else content
     fs, path = filesystem(url)
     if not isinstance(fs, LocalFileSystem):
-        fs.pipe_file(path, text.encode())  # an object appears when its upload is complete
+        fs.pipe_file(path, data)  # an object appears when its upload is complete
         return
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
-    with part.open("w") as file:
-        file.write(text)
+    with part.open("wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     part.replace(target)
