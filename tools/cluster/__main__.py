@@ -17,8 +17,9 @@ OWN_FOLDER = ROOT / ".raytpu/cluster"
 
 @app.command()
 def up(
-    stack: Annotated[str, typer.Option(help="Whose slices it has nodes for: a name or a file.")]
-    = "existing",
+    stack: Annotated[
+        str, typer.Option(help="Whose slices it has nodes for: a name or a file.")
+    ] = "existing",
     folder: Folder = OWN_FOLDER,
 ) -> None:
     """Start a cluster with the nodes of a stack; it stays up until `down`."""

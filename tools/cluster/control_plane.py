@@ -6,19 +6,19 @@ own authority or by a token, and roles decide what it may do, as in a cluster th
 
 import secrets
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.client import OK
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import SystemRandom
 from types import TracebackType
 from typing import Any, Self
 
+import httpx
 import yaml
 from kubernetes import client
 from kubernetes.config import new_client_from_config
-from urllib3.exceptions import HTTPError
 
 from tools.cluster.certificates import Authority, KeyPair, signing_key
 from tools.cluster.program import Program
@@ -53,8 +53,9 @@ class ControlPlane:
         api: A client with the administrator's rights.
     """
 
-    def __init__(self, folder: Path, service_cidr: str) -> None:
+    def __init__(self, folder: Path, service_cidr: str, controllers: str = "*") -> None:
         self._folder, self._service_cidr = folder, IPv4Network(service_cidr)
+        self._controllers = controllers
         self._secrets, self._logs = folder / "secrets", folder / "logs"
         self._tokens = {user: secrets.token_urlsafe(32) for user in USERS}
         self.port, self.etcd_port, self._etcd_peer_port = free_ports(3)
@@ -85,6 +86,14 @@ class ControlPlane:
         self._run("etcd", self._etcd())
         server = self._run("kube-apiserver", self._api_server())
         self.api = new_client_from_config(str(self.kubeconfig))
+        self._probe = self._running.enter_context(
+            httpx.Client(
+                base_url=self.server,
+                verify=ssl.create_default_context(cafile=self.authority.path),
+                timeout=REQUEST_LIMIT_S,
+                trust_env=False,  # a proxy for the internet knows no server of this machine
+            )
+        )
         self._running.callback(self.api.close)
         server.wait(self.is_ready, "not ready", START_LIMIT_S)
         self._run("kube-controller-manager", self._controller_manager())
@@ -101,13 +110,13 @@ class ControlPlane:
         server.wait(self.is_ready, "not ready", START_LIMIT_S)
 
     def is_ready(self) -> bool:
+        """Whether it answers, and has made what each cluster has, such as roles."""
         bearer = {"Authorization": f"Bearer {self._tokens['admin']}"}
-        url = f"{self.server}/readyz"
         try:
-            answer = self.api.call_api("GET", url, bearer, _request_timeout=REQUEST_LIMIT_S)
-        except HTTPError:
+            answer = self._probe.get("/readyz", headers=bearer)
+        except httpx.HTTPError:
             return False
-        return answer.status == OK
+        return answer.is_success
 
     def _makes_accounts(self) -> bool:
         """Whether pods can be made: each needs a service account."""
@@ -181,6 +190,7 @@ class ControlPlane:
         yield f"--root-ca-file={self.authority.path}"
         yield f"--service-account-private-key-file={self._tokens_key.private}"
         yield "--use-service-account-credentials"
+        yield f"--controllers={self._controllers}"
         yield "--profiling=false"
 
     def _scheduler(self) -> Iterator[str]:

@@ -6,7 +6,8 @@ kustomize would only put them into a namespace and give them an image, which is 
 
 import gzip
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.client import CREATED, OK
 from pathlib import Path
 from typing import Any
@@ -31,31 +32,71 @@ NOT_GO_MODULES = {
     "SecretProviderClass": ("secrets-store.csi.x-k8s.io", "v1.4.8", "Namespaced"),
 }
 REQUEST_LIMIT_S = 30
+START_LIMIT_S = 180
+POLL_S = 0.2
 
 
 class OperatorError(Exception):
-    """The API server did not take a manifest. One line with what it said."""
+    """The operator, or what it needs, is not there. One line with what was said."""
 
 
-def install(api: client.ApiClient) -> None:
-    """Everything: definitions, operator."""
-    for manifest in [*definitions(), *operator()]:
+def install_definitions(api: client.ApiClient) -> None:
+    """Makes them, and waits until the server has their kinds."""
+    made = [*definitions()]
+    for definition in made:
+        create(api, definition)
+    awaited = {definition["metadata"]["name"] for definition in made}
+    wait(lambda: awaited <= _served(api), f"kinds of {', '.join(sorted(awaited))} are served")
+
+
+def install_operator(api: client.ApiClient) -> None:
+    """Makes it, and waits until its pod is ready, and so reconciles."""
+    for manifest in operator():
         create(api, manifest)
+    look = f"see kubectl describe pods -n {NAMESPACE}"
+    wait(lambda: is_available(api), f"the operator is available ({look})")
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + START_LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise OperatorError(f"not within {START_LIMIT_S} s: {what}")
+        time.sleep(POLL_S)
 
 
 def create(api: client.ApiClient, manifest: Manifest) -> None:
-    """Of any kind whose plural is that with an s."""
-    version = manifest["apiVersion"]
-    url = f"{api.configuration.host}/{'apis' if '/' in version else 'api'}/{version}/"
+    """Of any kind whose plural is that with an s. Raises OperatorError."""
+    version, kind = manifest["apiVersion"], manifest["kind"]
+    path = f"/{'apis' if '/' in version else 'api'}/{version}/"
     if namespace := manifest["metadata"].get("namespace"):
-        url += f"namespaces/{namespace}/"
+        path += f"namespaces/{namespace}/"
+    status, said = _call(api, "POST", f"{path}{kind.lower()}s", manifest)
+    if status not in (OK, CREATED):
+        name = manifest["metadata"]["name"]
+        raise OperatorError(f"the API server did not take {kind} {name}: {said}")
+
+
+def _call(
+    api: client.ApiClient, method: str, path: str, body: Manifest | None = None
+) -> tuple[int, str]:
+    """Of kinds for which the client has no function, and without a model of what is sent."""
     headers = {"Content-Type": "application/json"}
-    api.update_params_for_auth(headers, [], ["BearerToken"], url, "POST", manifest)
-    answer = api.call_api(
-        "POST", f"{url}{manifest['kind'].lower()}s", headers, manifest, None, REQUEST_LIMIT_S
-    )
-    if answer.status not in (OK, CREATED):
-        raise OperatorError(f"the API server refused {url}: {answer.read().decode()}")
+    api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+    url = f"{api.configuration.host}{path}"
+    answer = api.call_api(method, url, headers, body, _request_timeout=REQUEST_LIMIT_S)
+    return answer.status, answer.read().decode()
+
+
+def _served(api: client.ApiClient) -> set[str]:
+    """Names of the definitions whose kinds the server knows by now."""
+    _, text = _call(api, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    return {
+        one["metadata"]["name"]
+        for one in json.loads(text)["items"]
+        for condition in one.get("status", {}).get("conditions") or []
+        if (condition["type"], condition["status"]) == ("Established", "True")
+    }
 
 
 def definitions() -> Iterator[Manifest]:
@@ -73,7 +114,6 @@ def operator() -> Iterator[Manifest]:
 
 
 def is_available(api: client.ApiClient) -> bool:
-    """Whether the operator's pod has been ready for a moment, and so reconciles."""
     apps = client.AppsV1Api(api)
     deployment = apps.read_namespaced_deployment(NAME, NAMESPACE, _request_timeout=REQUEST_LIMIT_S)
     conditions = (deployment.status and deployment.status.conditions) or []

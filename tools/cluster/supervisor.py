@@ -6,6 +6,7 @@ Started by tools.cluster.instance, in namespaces of its own. SIGTERM ends it, SI
 API server. When all is ready, FOLDER/ready.json says how to use it.
 """
 
+import dataclasses
 import json
 import logging
 import signal
@@ -14,14 +15,18 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from infra.cli.check import check
-from infra.config import StackConfig
+from infra.config import ExistingCluster, StackConfig
 from tools.cluster import operator
+from tools.cluster.bucket import Buckets
 from tools.cluster.control_plane import HOST, ROOT, ControlPlane
+from tools.cluster.dns import Dns
 from tools.cluster.images import Image, program_image, ray_image, repository
 from tools.cluster.kubelet import Kubelet
 from tools.cluster.kubelet.agent import ADDRESS, KubeletError
@@ -33,7 +38,6 @@ from tools.cluster.services import Address, Services, ServicesError
 from tools.cluster.webhook import Webhook
 from tools.go.build import BuildError, find
 
-OPERATOR_LIMIT_S = 120
 WATCH_S = 0.5
 
 logger = logging.getLogger("cluster")
@@ -46,6 +50,7 @@ class SupervisorError(Exception):
 FAULTS = (
     ApiException,
     BuildError,
+    httpx.HTTPError,
     HTTPError,
     KubeletError,
     NetworkError,
@@ -65,12 +70,23 @@ def declared(stack: str) -> StackConfig:
     return report.config
 
 
-def images(config: StackConfig) -> dict[str, Image]:
+def images(config: StackConfig, buckets: Buckets) -> dict[str, Image]:
     """What the containers of a stack and of the operator are, by repository."""
     known = {operator.IMAGE: program_image(find(operator.NAME, ROOT))}
     if config.images:
-        known[repository(config.images.ray)] = ray_image()
+        ray = ray_image()
+        environment = {**ray.environment, **buckets.environment()}
+        known[repository(config.images.ray)] = dataclasses.replace(ray, environment=environment)
     return known
+
+
+def bucket(config: StackConfig) -> str:
+    """The name of the one that a stack writes to."""
+    if not isinstance(config.cluster, ExistingCluster):
+        raise SupervisorError(
+            f"stack {config.stack} makes its own cluster; take one of mode existing"
+        )
+    return urlsplit(config.cluster.storage).netloc
 
 
 def run(folder: Path, stack: str) -> None:
@@ -79,35 +95,28 @@ def run(folder: Path, stack: str) -> None:
     with ExitStack() as running:
         network = running.enter_context(Network.claim())
         plane = running.enter_context(ControlPlane(folder, network.service_cidr))
+        operator.install_definitions(plane.api)
+        dns = running.enter_context(Dns(network, plane.kubeconfig, folder))
         running.enter_context(Services(plane.api, network, Address(HOST, plane.port)))
         running.enter_context(Webhook(plane.api, folder / "webhook"))
+        buckets = running.enter_context(Buckets(folder, network.gateway, [bucket(config)]))
         running.enter_context(
             Kubelet(
                 plane.api,
                 network,
-                images(config),
+                images(config, buckets),
                 stack_nodes(config),
                 folder,
-                resolv_conf=lambda _: "",
+                resolv_conf=dns.resolv_conf,
+                csi=buckets.csi,
                 certificate=plane.authority.issue("kubelet", hosts=[ADDRESS]),
                 authority=plane.authority.path,
             )
         )
-        operator.install(plane.api)
-        _await_operator(plane)
-        _write_ready(folder, {"kubeconfig": str(plane.kubeconfig), "stack": stack})
-        _watch(plane, [*plane.programs.values()])
-
-
-def _await_operator(plane: ControlPlane) -> None:
-    deadline_s = time.monotonic() + OPERATOR_LIMIT_S
-    while not operator.is_available(plane.api):
-        if time.monotonic() > deadline_s:
-            raise OperatorError(
-                f"the operator is not available within {OPERATOR_LIMIT_S} s; see kubectl "
-                f"--kubeconfig {plane.kubeconfig} describe pods -n {operator.NAMESPACE}"
-            )
-        time.sleep(WATCH_S)
+        operator.install_operator(plane.api)
+        kubeconfig = str(plane.kubeconfig)
+        _write_ready(folder, {"stack": stack, "kubeconfig": kubeconfig, "storage": buckets.url})
+        _watch(plane, [*plane.programs.values(), dns.program, buckets.program])
 
 
 def _watch(plane: ControlPlane, programs: list[Program]) -> None:
