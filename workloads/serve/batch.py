@@ -6,6 +6,8 @@ row. Shapes never change, so rows can start and end independently and nothing is
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,52 +66,74 @@ def _nucleus(logits_bv: jax.Array, top_p_b: jax.Array) -> jax.Array:
     return jnp.where(logits_bv >= kept_bv.min(axis=-1, keepdims=True), logits_bv, -jnp.inf)
 
 
+@dataclass(frozen=True)
+class Programs:
+    """What a batch runs, each jitted and none compiled yet."""
+
+    empty: Any
+    """The cache."""
+    start: Any
+    """Parameters, cache, row, a padded prompt and its length to logits and the cache."""
+    step: Any
+    """Parameters, cache, and each row's token, position, seed, temperature and top_p to each row's
+    next token and the cache."""
+    choose: Any
+
+
+def make_programs(model: Qwen3, *, rows: int, length: int) -> Programs:
+    """For `rows` sequences of up to `length` tokens. The model's parameters may be mere shapes.
+
+    Raises ValueError if the model has no mesh, or one that does not divide the rows.
+    """
+    mesh = model.mesh
+    if mesh is None:
+        raise ValueError("a model is served on a mesh, but this one was made without")
+    if rows % mesh.shape[DATA]:
+        raise ValueError(f"max_batch {rows} is not a multiple of mesh axis data {mesh.shape[DATA]}")
+    graph, _ = nnx.split(model)
+
+    def start(
+        params: nnx.State,
+        cache: KeyValues,
+        row: jax.Array,
+        tokens: jax.Array,
+        size: jax.Array,
+    ) -> tuple[jax.Array, KeyValues]:
+        logits, prefix = nnx.merge(graph, params).prefill(tokens, size)
+        return logits, cache.insert(row, prefix)
+
+    def step(
+        params: nnx.State,
+        cache: KeyValues,
+        tokens: jax.Array,
+        positions: jax.Array,
+        *how: jax.Array,
+    ) -> tuple[jax.Array, KeyValues]:
+        logits, cache = nnx.merge(graph, params).decode(tokens, positions, cache)
+        return choose(logits, how[0], positions + 1, *how[1:]), cache
+
+    everywhere, cached = NamedSharding(mesh, P()), NamedSharding(mesh, sharding.CACHE)
+    places = (everywhere, cached)
+    return Programs(
+        empty=jax.jit(lambda: model.empty_cache(rows, length), out_shardings=cached),
+        # The cache is most of the memory: each program writes into the one it was given.
+        start=jax.jit(start, donate_argnums=1, out_shardings=places),
+        step=jax.jit(step, donate_argnums=1, out_shardings=places),
+        # Apart from the prompt's program, so that it is compiled once and not for each length.
+        choose=jax.jit(choose, out_shardings=everywhere),
+    )
+
+
 class Batch:
     """`rows` sequences of up to `length` tokens each, on the model's mesh."""
 
     def __init__(self, model: Qwen3, *, rows: int, length: int) -> None:
-        mesh = model.mesh
-        if mesh is None:
-            raise ValueError("a model is served on a mesh, but this one was made without")
-        if rows % mesh.shape[DATA]:
-            raise ValueError(
-                f"max_batch {rows} is not a multiple of mesh axis data {mesh.shape[DATA]}"
-            )
+        programs = make_programs(model, rows=rows, length=length)
         self.rows, self.length = rows, length
         self._prefill_lengths = prefill_lengths(length)
-        graph, self._params = nnx.split(model)
-        cache_sharding = NamedSharding(mesh, sharding.CACHE)
-        everywhere = NamedSharding(mesh, P())
-        self._cache = jax.jit(
-            lambda: model.empty_cache(rows, length), out_shardings=cache_sharding
-        )()
-
-        def start(
-            params: nnx.State,
-            cache: KeyValues,
-            row: jax.Array,
-            tokens: jax.Array,
-            size: jax.Array,
-        ) -> tuple[jax.Array, KeyValues]:
-            logits, prefix = nnx.merge(graph, params).prefill(tokens, size)
-            return logits, cache.insert(row, prefix)
-
-        def step(
-            params: nnx.State,
-            cache: KeyValues,
-            tokens: jax.Array,
-            positions: jax.Array,
-            *how: jax.Array,
-        ) -> tuple[jax.Array, KeyValues]:
-            logits, cache = nnx.merge(graph, params).decode(tokens, positions, cache)
-            return choose(logits, how[0], positions + 1, *how[1:]), cache
-
-        places = (everywhere, cache_sharding)
-        # The cache is most of the memory: each program writes into the one it was given.
-        self._start = jax.jit(start, donate_argnums=1, out_shardings=places)
-        self._step = jax.jit(step, donate_argnums=1, out_shardings=places)
-        # Apart from the prompt's program, so that it is compiled once and not for each length.
-        self._choose = jax.jit(choose, out_shardings=everywhere)
+        self._params = nnx.split(model)[1]
+        self._cache = programs.empty()
+        self._start, self._step, self._choose = programs.start, programs.step, programs.choose
 
         self._tokens = np.zeros(rows, np.int32)
         self._positions = np.zeros(rows, np.int32)
