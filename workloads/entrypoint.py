@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from workloads.data import storage
 from workloads.errors import UserError, explain
 from workloads.log import say
 from workloads.settings import Settings
@@ -62,10 +63,19 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
     try:
         # Ray itself would try for minutes before it says that nobody listens.
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
-        ray.init(address=address, runtime_env=runtime_env, logging_level=logging.WARNING)
+        ray.init(
+            address=address,
+            runtime_env=_with_storage(runtime_env or {}),
+            logging_level=logging.WARNING,
+        )
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"RAY_ADDRESS: no Ray cluster answers at {address} ({reason}); start it first"
         ) from error
     DataContext.get_current().enable_progress_bars = False
+
+
+def _with_storage(runtime_env: dict[str, Any]) -> dict[str, Any]:
+    variables = {**storage.ENVIRONMENT, **runtime_env.get("env_vars", {})}
+    return {**runtime_env, "env_vars": variables}

@@ -1,5 +1,6 @@
 """Small files on local disks and object stores, by one name: a path or a URL like gs://bucket/key."""
 
+import json
 import os
 import uuid
 from pathlib import Path
@@ -7,10 +8,15 @@ from pathlib import Path
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+_LISTINGS = {"use_listings_cache": False}
+ENVIRONMENT = {"FSSPEC_GS": json.dumps(_LISTINGS)}
+"""For all processes of a job, where libraries list buckets too. By default each remembers for ever
+what it has listed, and takes a checkpoint that another wrote since for one that is not there."""
+
 
 def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of `url` and the path in it."""
-    fs, path = fsspec.core.url_to_fs(url)
+    fs, path = fsspec.core.url_to_fs(url, **_LISTINGS)
     return fs, path
 
 
