@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.pods import bare, machine  # noqa: F401 - fixtures
 from tests.tools.project import REPOSITORY
 from tools.cluster import operator
 from tools.cluster.control_plane import ControlPlane

@@ -17,6 +17,7 @@ from tools.cluster.images import Image
 from tools.cluster.kubelet import nodes
 from tools.cluster.kubelet.events import Events
 from tools.cluster.kubelet.kube import ApiError, Kube
+from tools.cluster.kubelet.pace import Pace
 from tools.cluster.kubelet.pod import Pod
 from tools.cluster.kubelet.runtime import Host, Node
 from tools.cluster.kubelet.server import LogServer
@@ -135,6 +136,7 @@ class Kubelet:
             host = Host(
                 kube=kube,
                 events=Events(kube),
+                pace=Pace(),
                 network=self._network,
                 images=self._images,
                 folder=self._folder,

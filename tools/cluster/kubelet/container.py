@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class Files:
 class Surroundings:
     """What a container is told by its pod."""
 
-    start: Callable[[Manifest], Awaitable[Process]]
+    start: Callable[[Manifest], Coroutine[Any, Any, Process]]
     """Raises ImageError, MissingError, ApiError, StartError."""
     changed: Callable[[], None]
     """The state is another one."""
@@ -67,6 +67,7 @@ class Container:
         self._ending = asyncio.Event()
         self._process: Process | None = None
         self._handler: Handler | None = None
+        self._starting: asyncio.Task[Process] | None = None
         self._pauses = _pauses()
 
     async def keep(self) -> None:
@@ -81,6 +82,8 @@ class Container:
         """Asks it to end, kills it after `grace_s`; it does not come back."""
         asked_before = self._ending.is_set()
         self._ending.set()
+        if self._starting:
+            self._starting.cancel()  # it may be waiting for its turn
         if self._process and asked_before:
             await self._process.stop(grace_s)
         elif self._process:
@@ -119,17 +122,19 @@ class Container:
                 self.files.log.replace(self.files.previous_log)
 
     async def _once(self) -> None:
-        started, began_s = status.timestamp(), time.monotonic()
+        began = status.timestamp()
         try:
             process = await self._until_started()
         except StartError as error:
             self._pod.report("Warning", "Failed", str(error))
-            self._now(status.terminated(CANNOT_RUN, started, "StartError", str(error)))
+            self._now(status.terminated(CANNOT_RUN, began, "StartError", str(error)))
             return
-        if process is None:
-            return
+        if process:
+            await self._run(process)
+
+    async def _run(self, process: Process) -> None:
+        started, started_s = status.timestamp(), time.monotonic()
         self._process = process
-        started = status.timestamp()
         self._handler = Handler(self.state.manifest, process, self._pod.address())
         self.state.identity = f"process://{process.first or 0}"
         self._now(status.running(started))
@@ -142,23 +147,28 @@ class Container:
             health.cancel()
             await process.kill()  # also if this task is cancelled
             self._process = None
-        if time.monotonic() - began_s > FORGIVEN_AFTER_S:
+        if time.monotonic() - started_s > FORGIVEN_AFTER_S:
             self._pauses = _pauses()
         self._now(status.terminated(code, started, message=self._message(code)))
 
     async def _until_started(self) -> Process | None:
         """None if it is to end before it started. Raises StartError."""
         container = self.state.manifest
+        self._now(status.waiting("ContainerCreating"))
         for attempt in itertools.count():
             if self._ending.is_set():
-                return None
+                break
+            self._starting = asyncio.create_task(self._pod.start(container))
             try:
-                return await self._pod.start(container)
+                return await self._starting
             except ImageError as error:
                 reason = "ImagePullBackOff" if attempt else "ErrImagePull"
                 self._cannot_start(reason, f"{container['image']}: {error}")
             except (MissingError, ApiError) as error:
                 self._cannot_start("CreateContainerConfigError", str(error))
+            except asyncio.CancelledError:
+                if not self._ending.is_set():
+                    raise
             await self._wait(RETRY_S)
         return None
 

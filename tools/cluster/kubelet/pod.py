@@ -203,11 +203,15 @@ class Pod:
             restart_policy=self.manifest["spec"].get("restartPolicy", "Always"),
             grace_s=self._grace_s,
         )
-        return Container(adopted(manifest, init=init, before=before), surroundings, files)
+        state = adopted(manifest, init=init, before=before)
+        if before is None and not self.manifest["spec"].get("initContainers"):
+            state.state = waiting("ContainerCreating")
+        return Container(state, surroundings, files)
 
     async def _start(self, files: Files, container: Manifest) -> Process:
         assert self._runtime  # noqa: S101 # no container is started without
-        process = await self._runtime.start(container, files)
+        address, begin = self._address or "", partial(self._runtime.start, container, files)
+        process = await self._host.pace.start(container, address, begin)
         self.report("Normal", "Started", f"Started container {container['name']}")
         return process
 

@@ -20,6 +20,13 @@ from tools.cluster.network import Network, ip
 START_LIMIT_S = 60
 """To make namespaces and mounts: tens of milliseconds, on a machine that is not overwhelmed."""
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
+# Tells how its child, the first process of the namespace, ended: `unshare --fork` says 1 if a signal
+# did it (util-linux 2.38). What a shell itself says of that is not for the container's log.
+_PARENT = """\
+exec 2>/dev/null
+setpriv --pdeathsig KILL sh -c "$0" sh "$@" 2>&1
+exit $?
+"""
 _SHARED = ("--mount", "--net", "--uts", "--ipc")
 
 
@@ -49,9 +56,10 @@ class Sandbox:
             network.give_back(address)
             raise
         sandbox = cls(network, address, holder)
+        if said != b"ok\n":
+            await sandbox.stop()
+            raise StartError("the pod's namespaces could not be made; it takes root")
         try:
-            if said != b"ok\n":
-                raise StartError("the pod's namespaces could not be made; it takes root")
             await asyncio.to_thread(sandbox._connect)
         except BaseException:
             await sandbox.stop()
@@ -89,7 +97,7 @@ class Process:
     """A running container: a first process, and all that it started."""
 
     _parent: asyncio.subprocess.Process
-    """`unshare`, which waits for the container's first process and ends as it ended."""
+    """A shell that waits for the container's first process, and exits as a kubelet counts."""
     first: int | None
     """The container's first process: its number here, where it calls itself 1. None if it had
     ended before it was looked for."""
@@ -106,10 +114,10 @@ class Process:
     ) -> Self:
         """Its output goes to `log`. Raises StartError."""
         enter = ("nsenter", "--target", str(sandbox.pid), *_SHARED)
-        own = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+        own = ("unshare", "--mount", "--pid", "sh", "-c", _PARENT)
         with log.open("ab") as output:
             parent, said = await _start(
-                [*_WITH_US, *enter, *own, "sh", "-c", root.script(), "sh", *command],
+                [*_WITH_US, *enter, *own, root.script(), *command],
                 environment,
                 output.fileno(),
             )
@@ -118,6 +126,10 @@ class Process:
         _kill(parent)
         await parent.wait()
         raise StartError(last_line(log))
+
+    @property
+    def running(self) -> bool:
+        return self._parent.returncode is None
 
     async def wait(self) -> int:
         """As Python says it: -9 for one that a signal ended."""
@@ -136,7 +148,7 @@ class Process:
         await self._parent.wait()
 
     def _signal(self, number: int) -> None:
-        if self.first is not None and self._parent.returncode is None:
+        if self.first is not None and self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.first, number)
 

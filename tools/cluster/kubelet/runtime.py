@@ -12,6 +12,7 @@ from tools.cluster.kubelet.devices import plugin_variables, stand_in_variables
 from tools.cluster.kubelet.environment import PodFacts
 from tools.cluster.kubelet.events import Events
 from tools.cluster.kubelet.kube import Kube
+from tools.cluster.kubelet.pace import Pace
 from tools.cluster.kubelet.process import Process, Sandbox, StartError
 from tools.cluster.kubelet.root import Mount, Root
 from tools.cluster.kubelet.volumes import Csi, Volumes, fetch
@@ -30,6 +31,7 @@ class Host:
 
     kube: Kube
     events: Events
+    pace: Pace
     network: Network
     images: Mapping[str, Image]
     """By repository."""

@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._logs(parts[1], parts[2], parts[3], options)
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 # http.server's name; kubectl exec posts
 
     def _logs(self, namespace: str, name: str, container: str, options: dict[str, str]) -> None:
         pod = self.server.find(namespace, name)

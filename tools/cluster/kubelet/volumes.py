@@ -5,7 +5,6 @@ Not here: hostPath, claims and other drivers, which `unsupported` names.
 
 import asyncio
 import json
-import os
 import shutil
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -225,7 +224,7 @@ def _write(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
         new.touch(mode=0o600)
         new.write_bytes(content)
         new.chmod(mode)
-        os.replace(new, target)
+        new.replace(target)
     for left in [p for p in folder.rglob("*") if p.is_file()]:
         if str(left.relative_to(folder)) not in files:
             left.unlink()
