@@ -1,4 +1,9 @@
+import os
+
 import pytest
+
+# libtpu is installed for its compiler: without this, JAX asks it for a TPU first, wherever it runs.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

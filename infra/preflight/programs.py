@@ -1,0 +1,111 @@
+"""The steps that a stack's workloads run on TPUs, and which of them cannot be compiled, and why."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.config import DataSpec, Folder, ServeSpec, StackConfig, TrainSpec
+from infra.tpu.slice import TpuSlice
+from workloads.model.config import ModelConfig, ModelError, read_config
+from workloads.preflight.program import Chips, ServeStep, TrainStep
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A workload, and what its steps are compiled from."""
+
+    where: str
+    """Its place in the stack file."""
+    workload: TrainSpec | ServeSpec
+    tpu: TpuSlice
+    model: ModelConfig
+    sequence_length: int
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A workload that is not compiled."""
+
+    where: str
+    why: str
+
+
+def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
+    """Every workload that trains or serves."""
+    for index, workload in enumerate(config.workloads):
+        if not isinstance(workload, TrainSpec | ServeSpec):
+            continue
+        where = f"raytpu:workloads[{index}]"
+        if isinstance(workload, ServeSpec) and workload.engine != "jax":
+            why = f"{workload.name} is served by {workload.engine}, which compiles by itself"
+            yield Unknown(where, why)
+            continue
+        model = _model(config, workload)
+        if isinstance(model, str):
+            yield Unknown(where, f"{workload.name}: {model}")
+            continue
+        longest = model.max_position_embeddings
+        yield Subject(where, workload, config.slice(workload.slice), model, longest)
+
+
+def steps(subject: Subject) -> list[TrainStep | ServeStep]:
+    workload, chips = subject.workload, _chips(subject.tpu, subject.workload)
+    if isinstance(workload, TrainSpec):
+        return [
+            TrainStep(
+                chips=chips,
+                model=subject.model,
+                sequence_length=subject.sequence_length,
+                settings=workload.settings(),
+            )
+        ]
+    settings = workload.settings()
+    return [
+        ServeStep(kind=kind, chips=chips, model=subject.model, settings=settings)
+        for kind in ("prefill", "decode")
+    ]
+
+
+def _chips(tpu: TpuSlice, workload: TrainSpec | ServeSpec) -> Chips:
+    """A run takes all copies of its slice, a replica one."""
+    slices = tpu.count if isinstance(workload, TrainSpec) else 1
+    return Chips(
+        generation=tpu.generation.name,
+        topology=tpu.topology,
+        host_topology=tpu.machine.host_topology,
+        slices=slices,
+        devices=tpu.chips * slices,
+        hbm_gib_per_chip=tpu.generation.hbm_gib_per_chip,
+    )
+
+
+def _model(config: StackConfig, workload: TrainSpec | ServeSpec) -> ModelConfig | str:
+    """The model, or why it is not known."""
+    if isinstance(workload, TrainSpec):
+        return _trained(config, workload)
+    origin = workload.model
+    if isinstance(origin, str):
+        trained = config.workload(origin)
+        return _trained(config, trained) if isinstance(trained, TrainSpec) else "no model"
+    if not isinstance(origin, Folder):
+        return "the model lies on the hub, and no network is asked"
+    if "://" in origin.path:
+        return f"the model lies in {origin.path}, and no network is asked"
+    try:
+        return read_config(Path(origin.path))
+    except ModelError as error:
+        return str(error).splitlines()[0]
+
+
+def _trained(config: StackConfig, workload: TrainSpec) -> ModelConfig | str:
+    if isinstance(workload.data, Folder):
+        place = workload.data.path
+        return f"vocabulary and sequence length are those of the corpus in {place}, not known here"
+    data = config.workload(workload.data)
+    if not isinstance(data, DataSpec):
+        raise TypeError(f"workload {workload.data} writes no corpus")
+    return ModelConfig.of(
+        workload.model,
+        vocab_size=data.vocab_size,
+        max_position_embeddings=data.sequence_length,
+    )
