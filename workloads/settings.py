@@ -5,11 +5,13 @@ them back. One definition, so a setting is named, typed and limited in one place
 Ray nor JAX.
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(ge=1)]
+RaggedBatch = Literal["carry", "drop", "pad", "raise"]
 
 
 class Settings(BaseModel):
@@ -19,7 +21,7 @@ class Settings(BaseModel):
 
 
 class MeshSettings(Settings):
-    """Axes of the device mesh, outermost first. Their product is the number of chips."""
+    """Axes of the device mesh. Their product is the number of chips."""
 
     data: PositiveInt = 1
     """Copies of the model; each takes its part of the batch."""
@@ -27,8 +29,34 @@ class MeshSettings(Settings):
     """Chips that share one copy: attention heads, feed-forward and vocabulary are cut by it."""
 
     @property
+    def axes(self) -> dict[str, int]:
+        """Name and size, outermost first: the further in, the more an axis talks."""
+        return {"data": self.data, "fsdp": 1, "tensor": self.tensor}
+
+    @property
     def devices(self) -> int:
-        return self.data * self.tensor
+        return math.prod(self.axes.values())
+
+    def __str__(self) -> str:
+        told = (f"{name} {size}" for name, size in self.axes.items() if name != "fsdp" or size > 1)
+        return " x ".join(told)
+
+
+class TrainMesh(MeshSettings):
+    """A mesh with an axis that a server has no use for, as it would fetch weights at each token."""
+
+    fsdp: PositiveInt = 1
+    """Chips that each keep a part of one copy and of the optimizer's state, fetch the rest layer by
+    layer, and take a part of the batch (fully sharded data parallel)."""
+
+    @property
+    def axes(self) -> dict[str, int]:
+        return {**super().axes, "fsdp": self.fsdp}
+
+    @property
+    def batch_parts(self) -> int:
+        """Into how many parts a batch is cut."""
+        return self.data * self.fsdp
 
 
 class ModelSettings(Settings):
@@ -64,10 +92,20 @@ class TrainSettings(Settings):
     """One training run."""
 
     model: ModelSettings = ModelSettings()
-    mesh: MeshSettings
+    mesh: TrainMesh
     steps: PositiveInt
     global_batch: PositiveInt
     """Sequences a step, over all hosts."""
+    ragged_batch: RaggedBatch = "carry"
+    """What becomes of the rows at the end of an epoch that fill no batch. carry: they open the next
+    epoch's first batch. drop: the epoch goes without them, and the log says how many they are. pad:
+    rows that count for nothing fill their batch. raise: the run is refused."""
+    gradient_accumulation_steps: PositiveInt = 1
+    """Parts of a batch that are computed one after the other before the parameters change once:
+    the more, the less memory, for the same update."""
+    remat: Literal["none", "layers"] = "none"
+    """What the backward pass computes anew instead of keeping: all but the input of each layer
+    takes a third more time, and memory for one layer instead of all."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     warmup_steps: Annotated[int, Field(ge=0)] = 20
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
@@ -91,6 +129,8 @@ class TrainSettings(Settings):
         """
         carried_out = {
             "mesh",
+            "gradient_accumulation_steps",
+            "remat",
             "evaluate_every",
             "checkpoint_every",
             "keep_checkpoints",
@@ -98,6 +138,10 @@ class TrainSettings(Settings):
             "max_failures",
         }
         return self.model_dump(mode="json", exclude=carried_out)
+
+
+VLLM_MEMORY_PART = 0.9
+"""Of a chip, that vLLM may fill with weights and cache. The rest is for what programs need."""
 
 
 class ServeSettings(Settings):
@@ -115,3 +159,51 @@ class ServeSettings(Settings):
     def mesh_on(self, chips: int) -> MeshSettings:
         """The mesh of a replica that has so many chips."""
         return self.mesh or MeshSettings(tensor=chips)
+
+
+class InferSettings(Settings):
+    """Offline batch inference: what a model makes of each prompt of a set of files."""
+
+    task: Literal["generate", "score"] = "generate"
+    """A completion of each prompt, or the likelihood that the model gives to its tokens."""
+    prompts: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    """Files, folders or globs of .jsonl or .parquet, local or gs://."""
+    prompt_column: str = "prompt"
+    """Holds text, or lists of token ids, of any lengths."""
+    id_column: str | None = "id"
+    """Copied to the output as it is: text or whole numbers. With null, rows are told apart by
+    their file and their place in it, which the output has in any case."""
+    mesh: MeshSettings | None = None
+    """By default each host's chips share one copy of the model."""
+    batch_size: PositiveInt = 64
+    """Prompts at once, over all hosts."""
+    max_sequence_length: Annotated[int, Field(ge=8)] = 256
+    """Tokens of prompt and completion together. A longer prompt gets an error in place of an
+    answer."""
+    max_tokens: PositiveInt = 64
+    """Of a completion."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 takes the most likely token."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Draw from the fewest tokens whose probabilities reach this sum."""
+    seed: int = 0
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    rows_per_part: PositiveInt = 1024
+    """Rows of an output file at most. A part that is not finished is computed anew when a host is
+    lost; those that are, never."""
+    max_failures: Annotated[int, Field(ge=0)] = 3
+    """Lost hosts or crashes after which the run is given up."""
+
+    @property
+    def longest_prompt(self) -> int:
+        """In tokens."""
+        return self.max_sequence_length - (self.max_tokens if self.task == "generate" else 0)
+
+    def mesh_on(self, workers: int, chips_per_host: int) -> MeshSettings:
+        """The mesh over so many hosts."""
+        return self.mesh or MeshSettings(data=workers, tensor=chips_per_host)
+
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide what the output is; the others, how it is computed."""
+        computed = {"prompts", "mesh", "batch_size", "max_failures"}
+        return self.model_dump(mode="json", exclude=computed)

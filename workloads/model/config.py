@@ -16,6 +16,12 @@ from workloads.settings import ModelSettings
 ARCHITECTURE = "Qwen3ForCausalLM"
 MODEL_TYPE = "qwen3"
 
+CUT_BY = {
+    "fsdp": ("hidden_size",),
+    "tensor": ("attention_heads", "key_value_heads", "intermediate_size", "vocab_size"),
+}
+"""Axes of a mesh, and the sizes of a model that each of them cuts into equal parts."""
+
 _HF_NAMES = {  # ours: Hugging Face's, for every size a checkpoint must state
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
@@ -88,6 +94,15 @@ class ModelConfig:
             eos_token_ids=eos_token_ids,
             pad_token_id=pad_token_id,
         )
+
+    def uneven(self, axes: Mapping[str, int]) -> list[str]:
+        """A fault for each size that a mesh of such axes does not cut into equal parts."""
+        return [
+            f"{name} {getattr(self, name)} is not a multiple of mesh axis {axis} {axes[axis]}"
+            for axis, names in CUT_BY.items()
+            for name in names
+            if getattr(self, name) % axes[axis]
+        ]
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any], *, where: str = "config.json") -> Self:

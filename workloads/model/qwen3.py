@@ -21,7 +21,9 @@ from jax.typing import DTypeLike
 
 from workloads.model.config import ModelConfig
 
-DATA, TENSOR = "data", "tensor"  # mesh axes
+DATA, FSDP, TENSOR = "data", "fsdp", "tensor"  # mesh axes
+ROWS = (DATA, FSDP)
+"""What cuts a batch: each of these devices computes rows of its own."""
 Integers = jax.Array | np.ndarray
 
 
@@ -104,6 +106,10 @@ class Layer(nnx.Module):
         self.post_attention_layernorm = _norm(config.hidden_size, config, dtype, rngs)
         self.mlp = FeedForward(config, dtype, rngs)
 
+    def __call__(self, x_btd: jax.Array, positions_bt: jax.Array, mask_bts: jax.Array) -> jax.Array:
+        """The layer's output for whole sequences."""
+        return self.finish(x_btd, *self.project(x_btd, positions_bt), mask_bts)
+
     def project(
         self, x_btd: jax.Array, positions_bt: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -132,7 +138,10 @@ class Qwen3(nnx.Module):
         rngs: nnx.Rngs,
         dtype: DTypeLike = jnp.float32,
         mesh: Mesh | None = None,
+        remat: bool = False,
     ) -> None:
+        """With `remat`, a backward pass keeps each layer's input and computes the rest anew."""
+        self.remat = remat
         self.config, self.mesh, self.dtype = config, mesh, jnp.dtype(dtype)
         self.embed_tokens = nnx.Embed(
             config.vocab_size,
@@ -147,7 +156,11 @@ class Qwen3(nnx.Module):
             self.lm_head = _linear(config.hidden_size, config.vocab_size, dtype, rngs)
 
     def __call__(self, tokens_bt: Integers, segments_bt: Integers | None = None) -> jax.Array:
-        """Logits (b,t,v) in float32 for the token after each one.
+        """Logits (b,t,v) in float32 for the token after each one; see `hidden`."""
+        return self._pin(self.logits(self.hidden(tokens_bt, segments_bt)), ROWS, None, TENSOR)
+
+    def hidden(self, tokens_bt: Integers, segments_bt: Integers | None = None) -> jax.Array:
+        """What the layers make of each token, (b,t,d): all but the logits.
 
         `segments_bt` numbers the documents packed into a row: a token then sees only its own.
         Positions need no restart, for rotary attention depends on distance alone.
@@ -156,10 +169,11 @@ class Qwen3(nnx.Module):
         mask = _causal(tokens_bt.shape[1])
         if segments_bt is not None:
             mask = mask & (segments_bt[:, :, None] == segments_bt[:, None, :])
-        x, positions = self._pin(self.embed_tokens(tokens_bt), DATA), _positions(tokens_bt)
+        x, positions = self._pin(self.embed_tokens(tokens_bt), ROWS), _positions(tokens_bt)
+        through = nnx.remat(Layer.__call__) if self.remat else Layer.__call__
         for layer in self.layers:
-            x = self._pin(layer.finish(x, *layer.project(x, positions), mask), DATA)
-        return self._pin(self._logits(x), DATA, None, TENSOR)
+            x = self._pin(through(layer, x, positions, mask), ROWS)
+        return x
 
     def prefill(self, tokens_bt: Integers, lengths_b: Integers) -> tuple[jax.Array, KeyValues]:
         """Logits (b,v) after each row's last real token, and the keys and values of all t tokens.
@@ -176,7 +190,7 @@ class Qwen3(nnx.Module):
             keys.append(k)
             values.append(v)
         last = jnp.take_along_axis(x, (lengths_b - 1)[:, None, None], axis=1)
-        return self._logits(last)[:, 0], KeyValues(jnp.stack(keys), jnp.stack(values))
+        return self.logits(last)[:, 0], KeyValues(jnp.stack(keys), jnp.stack(values))
 
     def decode(
         self, tokens_b: Integers, positions_b: Integers, cache: KeyValues
@@ -185,7 +199,7 @@ class Qwen3(nnx.Module):
         tokens_b, positions_b = jnp.asarray(tokens_b), jnp.asarray(positions_b)
         rows = jnp.arange(tokens_b.shape[0])
         mask = (jnp.arange(cache.keys.shape[2]) <= positions_b[:, None])[:, None]
-        x = self._pin(self.embed_tokens(tokens_b[:, None]), DATA)
+        x = self._pin(self.embed_tokens(tokens_b[:, None]), ROWS)
         for index, layer in enumerate(self.layers):
             q, k, v = layer.project(x, positions_b[:, None])
             cache = KeyValues(
@@ -193,8 +207,8 @@ class Qwen3(nnx.Module):
                 cache.values.at[index, rows, positions_b].set(v[:, 0]),
             )
             x = layer.finish(x, q, cache.keys[index], cache.values[index], mask)
-            x = self._pin(x, DATA)
-        return self._logits(x)[:, 0], cache
+            x = self._pin(x, ROWS)
+        return self.logits(x)[:, 0], cache
 
     def empty_cache(self, rows: int, length: int) -> KeyValues:
         """Zeros for `rows` sequences of up to `length` tokens."""
@@ -202,20 +216,21 @@ class Qwen3(nnx.Module):
         shape = (config.layers, rows, length, config.key_value_heads, config.head_dim)
         return KeyValues(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
 
-    def _logits(self, x_btd: jax.Array) -> jax.Array:
-        x_btd = self.norm(x_btd)
+    def logits(self, x: jax.Array) -> jax.Array:
+        """(...,d) to (...,v), in float32."""
+        x = self.norm(x)
         if self.config.tie_word_embeddings:
             weight_dv = self.embed_tokens.embedding[...].T
         else:
             weight_dv = self.lm_head.kernel[...]
         return jnp.einsum(
-            "btd,dv->btv",
-            x_btd,
+            "...d,dv->...v",
+            x,
             weight_dv.astype(self.dtype),
             preferred_element_type=jnp.float32,
         )
 
-    def _pin(self, x: jax.Array, *axes: str | None) -> jax.Array:
+    def _pin(self, x: jax.Array, *axes: str | tuple[str, ...] | None) -> jax.Array:
         if self.mesh is None:
             return x
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, P(*axes)))

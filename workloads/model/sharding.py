@@ -16,33 +16,34 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 
 from workloads.model.config import ModelConfig, ModelError
-from workloads.model.qwen3 import DATA, TENSOR, Qwen3
+from workloads.model.qwen3 import FSDP, ROWS, TENSOR, Qwen3
 from workloads.settings import MeshSettings
 
 # Module that owns the parameter: its axes. Matrices are (in, out). Column-parallel into the heads
 # and the wide layer, row-parallel out of them: one all-reduce an attention, one a feed-forward.
+# The other side, always the hidden size, is cut by fsdp. Norms are too small to be worth a fetch.
 SPECS = {
-    "embed_tokens": P(TENSOR, None),
-    "q_proj": P(None, TENSOR),
-    "k_proj": P(None, TENSOR),
-    "v_proj": P(None, TENSOR),
-    "o_proj": P(TENSOR, None),
-    "gate_proj": P(None, TENSOR),
-    "up_proj": P(None, TENSOR),
-    "down_proj": P(TENSOR, None),
-    "lm_head": P(None, TENSOR),
+    "embed_tokens": P(TENSOR, FSDP),
+    "q_proj": P(FSDP, TENSOR),
+    "k_proj": P(FSDP, TENSOR),
+    "v_proj": P(FSDP, TENSOR),
+    "o_proj": P(TENSOR, FSDP),
+    "gate_proj": P(FSDP, TENSOR),
+    "up_proj": P(FSDP, TENSOR),
+    "down_proj": P(TENSOR, FSDP),
+    "lm_head": P(FSDP, TENSOR),
     "input_layernorm": P(),
     "post_attention_layernorm": P(),
     "q_norm": P(),
     "k_norm": P(),
     "norm": P(),
 }
-BATCH = P(DATA)
-CACHE = P(None, DATA, None, TENSOR, None)  # of KeyValues, each
+BATCH = P(ROWS)
+CACHE = P(None, ROWS, None, TENSOR, None)  # of KeyValues, each
 
 
 def make_mesh(settings: MeshSettings, devices: Sequence[Any] | None = None) -> Mesh:
-    """A (data, tensor) mesh over all devices, those of every host (the default).
+    """A (data, fsdp, tensor) mesh over all devices, those of every host (the default).
 
     Within a TPU slice, JAX places the axes along the chips' own links. Elsewhere devices stay in
     process order, so the tensor axis, which talks most, stays within a host where it fits. Over
@@ -53,36 +54,27 @@ def make_mesh(settings: MeshSettings, devices: Sequence[Any] | None = None) -> M
     devices = jax.devices() if devices is None else devices
     if len(devices) != settings.devices:
         raise ValueError(
-            f"mesh data {settings.data} x tensor {settings.tensor} needs {settings.devices}"
-            f" devices, but JAX sees {len(devices)}"
+            f"mesh {settings} needs {settings.devices} devices, but JAX sees {len(devices)}"
         )
     slices = len({getattr(device, "slice_index", 0) for device in devices})
-    axis_types = (AxisType.Auto, AxisType.Auto)
+    names, sizes = tuple(settings.axes), tuple(settings.axes.values())
+    axis_types = (AxisType.Auto,) * len(names)
     if slices == 1:
-        return jax.make_mesh(
-            (settings.data, settings.tensor), (DATA, TENSOR), axis_types, devices=devices
-        )
+        return jax.make_mesh(sizes, names, axis_types, devices=devices)
     if settings.data % slices:
         raise ValueError(f"mesh axis data {settings.data} is not a multiple of {slices} slices")
     grid = mesh_utils.create_hybrid_device_mesh(
-        (settings.data // slices, settings.tensor),
-        (slices, 1),
+        (settings.data // slices, *sizes[1:]),
+        (slices, 1, 1),
         devices,
         allow_split_physical_axes=True,
     )
-    return Mesh(grid, (DATA, TENSOR), axis_types=axis_types)
+    return Mesh(grid, names, axis_types=axis_types)
 
 
 def check(config: ModelConfig, mesh: Mesh) -> None:
-    """Raises ModelError that lists every size the mesh's tensor axis does not divide."""
-    sizes = ("attention_heads", "key_value_heads", "intermediate_size", "vocab_size")
-    parts = mesh.shape[TENSOR]
-    faults = [
-        f"{name} {getattr(config, name)} is not a multiple of mesh axis tensor {parts}"
-        for name in sizes
-        if getattr(config, name) % parts
-    ]
-    if faults:
+    """Raises ModelError that lists every size the mesh does not cut into equal parts."""
+    if faults := config.uneven(mesh.shape):
         raise ModelError("model", faults)
 
 
@@ -98,10 +90,14 @@ def spec(path: Sequence[Any]) -> P:
     raise KeyError(f"no partition is declared for parameter {'.'.join(map(str, path))}")
 
 
-def abstract(config: ModelConfig, mesh: Mesh, dtype: DTypeLike) -> tuple[Any, nnx.State]:
+def abstract(
+    config: ModelConfig, mesh: Mesh, dtype: DTypeLike, *, remat: bool = False
+) -> tuple[Any, nnx.State]:
     """The model's graph, and its parameters as shapes with their shardings. Raises ModelError."""
     check(config, mesh)
-    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0), dtype=dtype, mesh=mesh))
+    model = nnx.eval_shape(
+        lambda: Qwen3(config, rngs=nnx.Rngs(0), dtype=dtype, mesh=mesh, remat=remat)
+    )
     graph, state = nnx.split(model)
 
     def placed(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:

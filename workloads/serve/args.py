@@ -38,8 +38,8 @@ class ServeArgs(BaseModel):
         tpu, mesh, faults = self.slice, self.mesh, []
         if mesh.devices != tpu.chips_per_slice:
             faults.append(
-                f"mesh data {mesh.data} x tensor {mesh.tensor} uses {mesh.devices} chips, but slice"
-                f" {tpu.name} has {tpu.chips_per_slice}"
+                f"mesh {mesh} uses {mesh.devices} chips, but slice {tpu.name} has "
+                f"{tpu.chips_per_slice}"
             )
         if self.replicas > tpu.slices:
             faults.append(

@@ -27,7 +27,8 @@ class Job:
 
     @property
     def batches(self) -> Batches:
-        return Batches(self.settings.global_batch, self.contract.workers)
+        settings = self.settings
+        return Batches(settings.global_batch, self.contract.workers, settings.ragged_batch)
 
     def url(self, *parts: str) -> str:
         return storage.join(self.output, *parts)
@@ -55,8 +56,13 @@ class Job:
         settings, contract, mesh = self.settings, self.contract, self.settings.mesh
         if mesh.devices != contract.chips:
             yield (
-                f"mesh: data {mesh.data} x tensor {mesh.tensor} is {mesh.devices} chips, but slice "
-                f"{contract.name} has {contract.chips}; make the product {contract.chips}"
+                f"mesh: {mesh} is {mesh.devices} chips, but slice {contract.name} has "
+                f"{contract.chips}; make the product {contract.chips}"
+            )
+        if mesh.data % contract.slices:
+            yield (
+                f"mesh.data: {mesh.data} would spread one copy of the model over several of the "
+                f"{contract.slices} slices; use a multiple of {contract.slices}"
             )
         if settings.global_batch % contract.chips:
             lower = settings.global_batch // contract.chips * contract.chips
@@ -64,6 +70,14 @@ class Job:
                 f"global_batch: {settings.global_batch} rows do not divide over {contract.chips} "
                 f"chips; use {lower or contract.chips} or {lower + contract.chips}"
             )
+        parts = settings.gradient_accumulation_steps * mesh.batch_parts
+        if settings.global_batch % parts:
+            yield (
+                f"gradient_accumulation_steps: {settings.gradient_accumulation_steps} do not cut "
+                f"{settings.global_batch} rows into equal parts for {mesh.batch_parts} devices "
+                "(data x fsdp); change one of them"
+            )
+        yield from self._ragged_faults()
         if settings.warmup_steps >= settings.steps:
             yield (
                 f"warmup_steps: {settings.warmup_steps} leave nothing of {settings.steps} steps; "
@@ -74,9 +88,22 @@ class Job:
         except ModelError as error:
             yield from (f"model: {fault}; change the model" for fault in error.faults)
             return
-        for name in ("attention_heads", "key_value_heads", "intermediate_size", "vocab_size"):
-            if (size := getattr(config, name)) % mesh.tensor:
-                yield (
-                    f"model.{name}: {size} is not a multiple of mesh axis tensor {mesh.tensor}; "
-                    "change one of the two"
-                )
+        for fault in config.uneven(mesh.axes):
+            yield f"model: {fault}; change one of the two"
+
+    def _ragged_faults(self) -> Iterator[str]:
+        rows, batch, ragged = (
+            self.corpus.train.rows,
+            self.settings.global_batch,
+            self.batches.ragged,
+        )
+        if ragged == "raise" and rows % batch:
+            yield (
+                f"ragged_batch: {rows} rows of training text are no whole number of batches of "
+                f"{batch}, {rows % batch} are left; use carry, drop or pad, or another global_batch"
+            )
+        if ragged == "drop" and rows < batch:
+            yield (
+                f"ragged_batch: drop leaves nothing of {rows} rows, which fill no batch of {batch};"
+                " use carry or pad, or a smaller global_batch"
+            )

@@ -17,41 +17,46 @@ import jax
 import jax.numpy as jnp
 import ray.train
 from fsspec.implementations.local import LocalFileSystem
-from jax.sharding import Mesh
 
-from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.data.corpus import TOKENIZER
-from workloads.errors import UserError
 from workloads.model import hf, sharding
 from workloads.settings import TrainSettings
+from workloads.slices import check_devices
 from workloads.train import run
 from workloads.train.checkpoints import Checkpoints, latest_step
 from workloads.train.job import Job
+from workloads.train.notice import StopNotice
 from workloads.train.progress import tell
-from workloads.train.run import Result
+from workloads.train.run import Result, Stopped
 from workloads.train.step import State, Trainer, make_trainer
 
+Batch = dict[str, jax.Array]
 PREFETCH = 4  # batches a host keeps ready: a batch is small, and a step must never wait for one
 
 
-def train(job: Job) -> Result:
+def train(job: Job) -> Result | Stopped:
     """Trains from the latest checkpoint on, evaluates, exports, and writes the result.
+
+    Or saves and ends before that, if the slice is about to be taken away.
 
     Raises UserError or ModelError, on every host, for what the user has to change.
     """
     clock = Clock(job.settings.global_batch * job.corpus.sequence_length)
-    mesh = _mesh(job.contract, job.settings)
+    check_devices(job.contract)
+    mesh = sharding.make_mesh(job.settings.mesh)
     trainer = make_trainer(job.settings, job.model_config(), mesh)
     with Checkpoints(job.url(run.CHECKPOINTS), job.settings.keep_checkpoints) as checkpoints:
         first = latest_step(job.url(run.CHECKPOINTS))
         state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        tell(_start_line(mesh, parameters, first))
+        tell(_start_line(job.settings, parameters, first))
         clock.lap("start")
-        state = _steps(Session(job, trainer, checkpoints, clock), state, first)
+        state, reached = _steps(Session(job, trainer, checkpoints, clock), state, first)
         checkpoints.wait()
         clock.lap("checkpoint")
+    if reached < job.settings.steps:
+        return Stopped(reached)
     loss = _evaluate(job, trainer, state)
     clock.lap("evaluate")
     _export(job, trainer.model(state))
@@ -62,6 +67,7 @@ def train(job: Job) -> Result:
         held_out_loss=loss,
         unigram_entropy=job.corpus.unigram_entropy,
         tokens_per_s=clock.tokens_per_s(),
+        waited=clock.waited(),
         wall_s={phase: round(wall_s, 2) for phase, wall_s in clock.wall_s.items()},
     )
     if jax.process_index() == 0:
@@ -76,6 +82,7 @@ class Clock:
         self.wall_s: dict[str, float] = defaultdict(float)
         self._tokens_per_step = tokens_per_step
         self._rates: list[float] = []
+        self._waited_s = 0.0
         self._mark = time.monotonic()
 
     def lap(self, phase: str) -> float:
@@ -94,31 +101,30 @@ class Clock:
             self._rates.append(rate)
         return rate
 
+    def fetch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches, and how long the steps wait for them, the first apart."""
+        iterator = iter(batches)
+        while True:
+            started = time.monotonic()
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            if "first step" in self.wall_s:
+                self._waited_s += time.monotonic() - started
+            yield batch
+
+    def waited(self) -> float | None:
+        """Part of the steps' time in which they waited for data."""
+        return self._waited_s / self.wall_s["train"] if self._rates else None
+
     def tokens_per_s(self) -> float | None:
         return statistics.median(self._rates) if self._rates else None
 
 
-def _mesh(contract: SliceContract, settings: TrainSettings) -> Mesh:
-    """Raises UserError where JAX does not see what was declared."""
-    seen = {
-        "hosts": (jax.process_count(), contract.workers),
-        "devices": (jax.device_count(), contract.chips),
-        "devices on this host": (jax.local_device_count(), contract.chips_per_host),
-    }
-    if faults := [
-        f"JAX sees {found} {what}, but slice {contract.name} has {declared}; "
-        "check the machine type and topology that were declared"
-        for what, (found, declared) in seen.items()
-        if found != declared
-    ]:
-        raise UserError(*faults)
-    return sharding.make_mesh(settings.mesh)
-
-
-def _start_line(mesh: Mesh, parameters: int, first: int) -> str:
+def _start_line(settings: TrainSettings, parameters: int, first: int) -> str:
     return (
-        f"mesh data {mesh.shape[sharding.DATA]} x tensor {mesh.shape[sharding.TENSOR]}: "
-        f"{jax.device_count()} {jax.devices()[0].device_kind} devices on "
+        f"mesh {settings.mesh}: {jax.device_count()} {jax.devices()[0].device_kind} devices on "
         f"{jax.process_count()} hosts; {parameters:,} parameters; "
         + (f"resuming after step {first}" if first else "starting from scratch")
     )
@@ -134,13 +140,18 @@ class Session:
     clock: Clock
 
 
-def _steps(session: Session, state: State, first: int) -> State:
-    """Steps first + 1 to the last. Between two pauses the device is never waited for."""
+def _steps(session: Session, state: State, first: int) -> tuple[State, int]:
+    """Steps first + 1 to the last, or to where a stop notice ends them; and which that was."""
     job, trainer, clock = session.job, session.trainer, session.clock
-    settings, told = job.settings, first
-    for step, tokens in _batches(job, trainer, first):
+    settings, told, notice = job.settings, first, StopNotice()
+    step, previous = first, jnp.zeros(())
+    for step, tokens in _batches(session, first):
         state, loss = trainer.train(state, tokens)
-        last = step == settings.steps
+        # One step waits in the device's queue while another runs: it never idles, and yet a stop
+        # notice need not wait for more than two.
+        previous.block_until_ready()
+        previous = loss
+        last = step == settings.steps or notice.ends(step)
         saves = last or step % settings.checkpoint_every == 0
         evaluates = not last and step % settings.evaluate_every == 0
         # The first step is told apart, for it compiles.
@@ -156,17 +167,20 @@ def _steps(session: Session, state: State, first: int) -> State:
             line = f"step {step}/{settings.steps}  held-out loss {held_out:.3f}"
             tell(line, step=step, held_out_loss=held_out)
             clock.lap("evaluate")
-    return state
+        if last:
+            break
+    return state, step
 
 
-def _batches(job: Job, trainer: Trainer, first: int) -> Iterator[tuple[int, jax.Array]]:
+def _batches(session: Session, first: int) -> Iterator[tuple[int, jax.Array]]:
     """The number of each step after `first`, and its tokens: (global_batch, t + 1)."""
+    job, trainer = session.job, session.trainer
     if first == job.settings.steps:
         return
-    for step, batch in enumerate(_rows("train", job), start=first + 1):
+    for step, batch in enumerate(session.clock.fetch(_rows("train", job)), start=first + 1):
         if step == first + 1:
             _check_position(batch["step"], first)
-        # Ray lays batches over a mesh of one axis; ours has two.
+        # Ray lays batches over a mesh of one axis; ours has several.
         yield step, jax.device_put(batch["tokens"], trainer.batch)
 
 

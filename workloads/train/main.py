@@ -5,9 +5,12 @@ hands over to the loop that runs on every host.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
 
 from workloads import entrypoint
 from workloads.contract import SliceContract
@@ -19,7 +22,7 @@ from workloads.settings import TrainSettings
 from workloads.slices import SLICE_TIMEOUT_S, host_resources, wait_for_slices
 from workloads.train import run
 from workloads.train.job import Job
-from workloads.train.run import Result
+from workloads.train.run import Result, Stopped
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +45,8 @@ def _main(arguments: argparse.Namespace) -> None:
         _tell(result)
         return
     entrypoint.connect()
-    wait_for_slices(job.contract, arguments.slice_timeout_s)
-    _tell(_fit(job))
+    say(job.batches.told(job.corpus.train.rows, job.settings.steps))
+    _tell(_train(job, arguments.slice_timeout_s))
 
 
 def _job(arguments: argparse.Namespace) -> Job:
@@ -67,7 +70,19 @@ def _job(arguments: argparse.Namespace) -> Job:
     return Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
 
 
-def _fit(job: Job) -> Result:
+def _train(job: Job, slice_timeout_s: float) -> Result:
+    """Goes on as often as hosts are taken away: each time with a step more at least."""
+    # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
+    os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
+    while True:
+        wait_for_slices(job.contract, slice_timeout_s)
+        outcome = _fit(job)
+        if isinstance(outcome, Result):
+            return outcome
+        say(f"stop notice: step {outcome.step} is saved; going on when the slice is whole again")
+
+
+def _fit(job: Job) -> Result | Stopped:
     from ray.data import ExecutionOptions, ExecutionResources
     from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.jax import JaxTrainer
@@ -91,7 +106,7 @@ def _fit(job: Job) -> Result:
         ),
         run_config=RunConfig(
             name="train",
-            storage_path=job.url("ray"),
+            **run_storage(job.url("ray")),
             callbacks=[Progress()],
             failure_config=FailureConfig(
                 max_failures=job.settings.max_failures,
@@ -103,9 +118,24 @@ def _fit(job: Job) -> Result:
         dataset_config=DataConfig(execution_options=reading),  # pyright: ignore[reportArgumentType] # its hint is wrong
     )
     outcome = trainer.fit().return_value
-    if isinstance(outcome, Result):
+    if isinstance(outcome, Result | Stopped):
         return outcome
     raise outcome if isinstance(outcome, UserError) else RuntimeError("Ray lost the result")
+
+
+def run_storage(url: str) -> dict[str, Any]:
+    """Where Ray Train keeps its own state.
+
+    In a bucket it goes by fsspec: Arrow's file system asks for the bucket itself before it makes a
+    folder, which a role on objects alone does not allow. fsspec asks too, but takes a bucket that
+    has an object for one that is there, and `run.claim` has made one.
+    """
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    fs, path = storage.filesystem(url)
+    if isinstance(fs, LocalFileSystem):
+        return {"storage_path": path}
+    return {"storage_path": path, "storage_filesystem": PyFileSystem(FSSpecHandler(fs))}
 
 
 def _datasets(job: Job) -> Any:
@@ -123,7 +153,7 @@ def _datasets(job: Job) -> Any:
     }
 
 
-def _worker(config: dict[str, Any]) -> Result | UserError:
+def _worker(config: dict[str, Any]) -> Result | Stopped | UserError:
     """Runs on every host. A refusal is returned, not raised: trying again would not help."""
     from workloads.train.loop import train  # JAX would take the driver's TPU
 
@@ -142,7 +172,8 @@ def _tell(result: Result) -> None:
         say("warning: no better than knowing how often each token occurs; train longer")
     rate = "too short to tell" if result.tokens_per_s is None else f"{result.tokens_per_s:.0f}"
     phases = ", ".join(f"{phase} {wall_s:.1f} s" for phase, wall_s in result.wall_s.items())
-    say(f"{result.steps} steps; tokens/s {rate}; {phases}")
+    waited = "" if result.waited is None else f" ({100 * result.waited:.1f} % waiting for data)"
+    say(f"{result.steps} steps; tokens/s {rate}{waited}; {phases}")
 
 
 if __name__ == "__main__":

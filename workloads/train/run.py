@@ -5,6 +5,7 @@ anything else is refused, for it would mix two models in one folder.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -29,8 +30,18 @@ class Result(BaseModel):
     tokens_per_s: float | None
     """Training throughput of all devices: the median of what the log lines say, compilation
     apart. None if the run was too short to tell."""
+    waited: float | None = None
+    """Part of the steps' time in which they waited for data. None as above."""
     wall_s: dict[str, float]
     """By phase, of the process that finished the run."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How a run ends that a stop notice interrupted: it can go on from here."""
+
+    step: int
+    """The last one, which is saved."""
 
 
 def claim(output: str, settings: TrainSettings, corpus_digest: str) -> Result | None:

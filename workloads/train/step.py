@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
@@ -19,6 +20,9 @@ from workloads.settings import TrainSettings
 
 FINAL_LEARNING_RATE = 0.1
 """Of the peak: where the cosine decay ends."""
+LOGITS_AT_ONCE = 256
+"""Positions of each row. Logits of longer rows are computed in chunks, and anew in the backward
+pass: in float32 and of a large vocabulary they would outweigh the model."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,16 @@ class Trainer:
     graph: Any
     schedule: optax.Schedule
     batch: NamedSharding
-    """Where a batch's rows live: cut by the data axis, whole on the tensor axis."""
+    """Where a batch's rows live: cut by data and fsdp, whole on the tensor axis."""
     init: Callable[[], State]
     abstract: State
     """The state as shapes with their shardings: what a checkpoint is read into."""
     train: Callable[[State, jax.Array], tuple[State, jax.Array]]
-    """State and tokens to the next state and the mean loss in nats a token. Consumes its state."""
+    """State and tokens to the next state and the mean loss in nats a token. Consumes its state.
+
+    A row of negative tokens is padding, and counts for nothing."""
+    lower: Callable[[int], jax.stages.Lowered]
+    """The training step for rows of so many tokens, to be compiled and looked at: runs nothing."""
     evaluate: Callable[[State, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
     """State, tokens and row weights (b,) to the sum of losses and the number of targets."""
 
@@ -50,54 +58,106 @@ class Trainer:
 
 
 def make_trainer(settings: TrainSettings, config: ModelConfig, mesh: Mesh) -> Trainer:
-    """Raises ModelError if the mesh does not divide the model."""
-    graph, shapes = sharding.abstract(config, mesh, settings.dtype)
-    schedule = learning_rate(settings)
-    optimizer = make_optimizer(settings, schedule)
-    params = nnx.to_pure_dict(shapes)
-    abstract = State(params, _placed(jax.eval_shape(optimizer.init, params), mesh))
-    placement = jax.tree.map(lambda leaf: leaf.sharding, abstract.optimizer)
-    batch = NamedSharding(mesh, sharding.BATCH)
+    """Allocates nothing. Raises ModelError if the mesh does not divide the model."""
+    graph, abstract, optimizer = _declare(settings, config, mesh)
+    placement = jax.tree.map(lambda leaf: leaf.sharding, (abstract.params, abstract.optimizer))
+    batch, whole = NamedSharding(mesh, sharding.BATCH), NamedSharding(mesh, P())
 
     def init() -> State:
         model = sharding.init_sharded(config, mesh, seed=settings.seed, dtype=settings.dtype)
         fresh = nnx.to_pure_dict(nnx.state(model))
-        return State(fresh, jax.jit(optimizer.init, out_shardings=placement)(fresh))
+        return State(fresh, jax.jit(optimizer.init, out_shardings=placement[1])(fresh))
 
-    def losses(params: Any, tokens: jax.Array) -> jax.Array:
-        model = nnx.merge(graph, nnx.State(params))
-        logits = model(tokens[:, :-1])
-        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
+    def mean_loss(params: Any, tokens: jax.Array) -> jax.Array:
+        return _losses(nnx.merge(graph, nnx.State(params)), tokens).mean()
 
     def train(params: Any, state: Any, tokens: jax.Array) -> tuple[Any, Any, jax.Array]:
-        loss, gradients = jax.value_and_grad(lambda p: losses(p, tokens).mean())(params)
+        parts = _parts(tokens, settings.gradient_accumulation_steps, mesh)
+        loss, gradients = _mean_over(parts, jax.value_and_grad(mean_loss), params)
+        if settings.ragged_batch == "pad":
+            real = (tokens[:, 0] >= 0).mean()
+            loss, gradients = jax.tree.map(lambda mean: mean / real, (loss, gradients))
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss
 
     def evaluate(params: Any, tokens: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        per_row = losses(params, tokens).sum(axis=1)
+        per_row = _losses(nnx.merge(graph, nnx.State(params)), tokens).sum(axis=1)
         return (per_row * weights).sum(), weights.sum() * (tokens.shape[1] - 1)
 
-    layout = (jax.tree.map(lambda leaf: leaf.sharding, params), placement)
-    compiled = jax.jit(
-        train, out_shardings=(*layout, NamedSharding(mesh, P())), donate_argnums=(0, 1)
-    )
-    whole = NamedSharding(mesh, P())
+    trained = jax.jit(train, out_shardings=(*placement, whole), donate_argnums=(0, 1))
     evaluated = jax.jit(evaluate, out_shardings=(whole, whole))
 
     def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
-        *trees, loss = compiled(state.params, state.optimizer, tokens)
+        *trees, loss = trained(state.params, state.optimizer, tokens)
         return State(*trees), loss
+
+    def lower(length: int) -> jax.stages.Lowered:
+        shape = (settings.global_batch, length + 1)
+        tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch)
+        return trained.lower(abstract.params, abstract.optimizer, tokens)
 
     return Trainer(
         graph=graph,
-        schedule=schedule,
+        schedule=learning_rate(settings),
         batch=batch,
         init=init,
         abstract=abstract,
         train=step,
+        lower=lower,
         evaluate=lambda state, tokens, weights: evaluated(state.params, tokens, weights),
     )
+
+
+def _declare(
+    settings: TrainSettings, config: ModelConfig, mesh: Mesh
+) -> tuple[Any, State, optax.GradientTransformation]:
+    """The model's graph, the state as shapes with their shardings, and the optimizer."""
+    remat = settings.remat == "layers"
+    graph, shapes = sharding.abstract(config, mesh, settings.dtype, remat=remat)
+    optimizer = make_optimizer(settings, learning_rate(settings))
+    params = nnx.to_pure_dict(shapes)
+    return graph, State(params, _placed(jax.eval_shape(optimizer.init, params), mesh)), optimizer
+
+
+def _losses(model: Any, tokens: jax.Array) -> jax.Array:
+    """Nats of each target, (b,t), in float32; none where a row is padding."""
+
+    def nats(hidden: jax.Array, targets: jax.Array) -> jax.Array:
+        labels = jnp.maximum(targets, 0)
+        losses = optax.softmax_cross_entropy_with_integer_labels(model.logits(hidden), labels)
+        return jnp.where(targets >= 0, losses, 0)
+
+    hidden_btd, targets_bt = model.hidden(jnp.maximum(tokens[:, :-1], 0)), tokens[:, 1:]
+    if targets_bt.shape[1] <= LOGITS_AT_ONCE:
+        return nats(hidden_btd, targets_bt)
+    by_position = (jnp.swapaxes(hidden_btd, 0, 1), jnp.swapaxes(targets_bt, 0, 1))
+    chunked = jax.lax.map(
+        lambda position: jax.checkpoint(nats)(*position), by_position, batch_size=LOGITS_AT_ONCE
+    )
+    return jnp.swapaxes(chunked, 0, 1)
+
+
+def _parts(tokens: jax.Array, count: int, mesh: Mesh) -> jax.Array:
+    """(count, b / count, t + 1), each part with rows of every device, so that no row moves."""
+    parted = jnp.swapaxes(tokens.reshape(-1, count, tokens.shape[1]), 0, 1)
+    return jax.lax.with_sharding_constraint(parted, NamedSharding(mesh, P(None, *sharding.BATCH)))
+
+
+def _mean_over(parts: jax.Array, gradients_of: Callable[..., Any], params: Any) -> Any:
+    """The mean of `gradients_of(params, part)`, of which one part's activations exist at a time."""
+    count = parts.shape[0]
+    if count == 1:
+        return gradients_of(params, parts[0])
+
+    def add(total: Any, part: jax.Array) -> tuple[Any, None]:
+        # Bound to the part, or XLA moves the fetching of all weights out of the loop and keeps them
+        # whole, which fsdp is there to avoid.
+        bound = jax.lax.optimization_barrier((params, part))
+        return jax.tree.map(jnp.add, total, gradients_of(*bound)), None
+
+    nothing = jax.tree.map(jnp.zeros_like, (jnp.zeros(()), params))
+    total, _ = jax.lax.scan(add, nothing, parts)
+    return jax.tree.map(lambda summed: summed / count, total)
 
 
 def learning_rate(settings: TrainSettings) -> optax.Schedule:

@@ -1,16 +1,17 @@
 """The order in which a run sees its corpus, as Ray datasets that iter_jax_batches can consume.
 
 Training reads one endless stream: the corpus again and again, each time in another order that the
-seed and the epoch give. Batches cross from one epoch to the next, so no row is ever left out, and
-any step can be started from without reading the steps before it. Rows are shuffled within parquet
-row groups and the groups among themselves: a global shuffle would need random access to storage.
+seed and the epoch give. Batches cross from one epoch to the next, so no row is ever left out unless
+the settings say so, and any step can be started from without reading the steps before it. Rows are
+shuffled within parquet row groups and the groups among themselves: a global shuffle would need
+random access to storage.
 
 Ray Data hands blocks to hosts in turn as long as order is preserved and blocks are equally long.
 So a block is the rows of one host for a chunk of steps, and the blocks of one chunk are equal.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,10 @@ import pyarrow.parquet as pq
 
 from workloads.data import storage
 from workloads.data.corpus import COLUMN, Corpus, Split
+from workloads.settings import RaggedBatch
 
+PADDING = -1
+"""In all places of a row that is none. No token has this id."""
 ROWS_PER_BLOCK = 1024
 """About: a block is a task, and a task should outlast its scheduling."""
 
@@ -30,6 +34,30 @@ class Batches:
 
     global_batch: int
     hosts: int
+    ragged: RaggedBatch = "carry"
+
+    def epoch_rows(self, rows: int) -> int:
+        """Places in the stream that an epoch over so many rows takes."""
+        match self.ragged:
+            case "drop":
+                return rows // self.global_batch * self.global_batch
+            case "pad":
+                return -(-rows // self.global_batch) * self.global_batch
+            case "carry" | "raise":
+                return rows
+
+    def told(self, rows: int, steps: int) -> str:
+        """What of a corpus of so many rows a run of so many steps sees."""
+        places, taken = self.epoch_rows(rows), steps * self.global_batch
+        if taken < places:
+            seen = min(taken, rows)
+            return f"{seen:,} of {rows:,} rows are seen, each once; {rows - seen:,} are left out"
+        line = f"{taken / places:.2f} epochs of {rows:,} rows"
+        if places < rows:
+            return f"{line}; each leaves out {rows - places:,}, which fill no batch"
+        if places > rows:
+            return f"{line}; each is filled up by {places - rows:,} rows that count for nothing"
+        return f"{line}; none is left out"
 
     @property
     def host_batch(self) -> int:
@@ -70,6 +98,8 @@ def blocks(batches: Batches, steps: range) -> list[Block]:
 class Stretch:
     """Rows [first, last) of a row group, after the group's own shuffle if there is one."""
 
+    position: int
+    """Of its first row in the stream."""
     epoch: int
     file: str
     group: int
@@ -80,9 +110,15 @@ class Stretch:
 class Order:
     """Where the stream's rows lie: epoch after epoch over the row groups of one split."""
 
-    def __init__(self, split: Split, rows_per_group: int, seed: int | None) -> None:
-        """With `seed` None every epoch has the order of the files."""
-        self._rows = split.rows
+    def __init__(
+        self, split: Split, rows_per_group: int, seed: int | None, epoch_rows: int
+    ) -> None:
+        """With `seed` None every epoch has the order of the files.
+
+        An epoch takes `epoch_rows` places: the last of its rows are left out if these are fewer,
+        and the last places stay empty if they are more.
+        """
+        self._epoch_rows = epoch_rows
         self._seed = seed
         self._groups = [
             (part.file, group, min(rows_per_group, part.rows - group * rows_per_group))
@@ -91,14 +127,14 @@ class Order:
         ]
 
     def stretches(self, position: int, rows: int) -> Iterator[Stretch]:
-        """The `rows` rows of the stream from `position` on."""
-        stop = position + rows
-        for epoch in range(position // self._rows, -(-stop // self._rows)):
-            start = epoch * self._rows
+        """What fills the `rows` places of the stream from `position` on."""
+        size = self._epoch_rows
+        for epoch in range(position // size, -(-(position + rows) // size)):
+            start, stop = epoch * size, min(position + rows, (epoch + 1) * size)
             for file, group, length in self._epoch(epoch):
                 first, last = max(position - start, 0), min(stop - start, length)
                 if first < last:
-                    yield Stretch(epoch, file, group, first, last)
+                    yield Stretch(start + first, epoch, file, group, first, last)
                 start += length
 
     def _epoch(self, epoch: int) -> list[tuple[str, int, int]]:
@@ -111,17 +147,23 @@ class Order:
 class Reader:
     """Blocks to rows: runs in Ray Data's tasks."""
 
-    def __init__(self, url: str, corpus: Corpus, split: Split, seed: int | None) -> None:
+    def __init__(
+        self, url: str, corpus: Corpus, split: Split, seed: int | None, batches: Batches
+    ) -> None:
         self._url = url
         self._digest = corpus.digest
-        self._order = Order(split, corpus.rows_per_group, seed)
+        epoch_rows = batches.epoch_rows(split.rows)
+        self._order = Order(split, corpus.rows_per_group, seed, epoch_rows)
         self._seed = seed
         self._width = corpus.sequence_length + 1
 
     def rows(self, position: int, rows: int) -> np.ndarray:
-        """(rows, sequence_length + 1) int32."""
-        parts = [self._read(stretch) for stretch in self._order.stretches(position, rows)]
-        return np.concatenate(parts) if parts else np.zeros((0, self._width), np.int32)
+        """(rows, sequence_length + 1) int32; places that no row fills hold PADDING."""
+        tokens = np.full((rows, self._width), PADDING, np.int32)
+        for stretch in self._order.stretches(position, rows):
+            first = stretch.position - position
+            tokens[first : first + stretch.last - stretch.first] = self._read(stretch)
+        return tokens
 
     def _read(self, stretch: Stretch) -> np.ndarray:
         url = storage.join(self._url, stretch.file)
@@ -147,7 +189,7 @@ def _row_group(url: str, group: int, digest: str) -> np.ndarray:
 def training(url: str, corpus: Corpus, batches: Batches, seed: int, steps: range) -> Any:
     """A Ray dataset of the rows of `steps`: `tokens` and the `step` they are for."""
     todo = blocks(batches, steps)
-    reader = Reader(url, corpus, corpus.train, seed)
+    reader = Reader(url, corpus, corpus.train, seed, batches)
 
     def read(block: Block) -> dict[str, np.ndarray]:
         steps = np.arange(block.rows, dtype=np.int32) // batches.host_batch
@@ -158,16 +200,16 @@ def training(url: str, corpus: Corpus, batches: Batches, seed: int, steps: range
 
 def held_out(url: str, corpus: Corpus, batches: Batches) -> Any:
     """A Ray dataset of all held-out rows once: `tokens`, and `weight` 1, or 0 for padding."""
-    steps = -(-corpus.held_out.rows // batches.global_batch)
-    reader = Reader(url, corpus, corpus.held_out, None)
+    padded = replace(batches, ragged="pad")
+    steps = padded.epoch_rows(corpus.held_out.rows) // padded.global_batch
+    reader = Reader(url, corpus, corpus.held_out, None, padded)
 
     def read(block: Block) -> dict[str, np.ndarray]:
-        real = max(0, min(block.rows, corpus.held_out.rows - block.position))
-        tokens = np.zeros((block.rows, corpus.sequence_length + 1), np.int32)
-        tokens[:real] = reader.rows(block.position, real)
-        return {"tokens": tokens, "weight": (np.arange(block.rows) < real).astype(np.float32)}
+        tokens = reader.rows(block.position, block.rows)
+        weight = (tokens[:, 0] != PADDING).astype(np.float32)
+        return {"tokens": np.maximum(tokens, 0), "weight": weight}
 
-    return _dataset(blocks(batches, range(steps)), read)
+    return _dataset(blocks(padded, range(steps)), read)
 
 
 def _dataset(todo: list[Block], read: Callable[[Block], dict[str, np.ndarray]]) -> Any:

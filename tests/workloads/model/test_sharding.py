@@ -10,19 +10,19 @@ from flax import nnx
 from workloads.model import sharding
 from workloads.model.config import ModelConfig, ModelError
 from workloads.model.qwen3 import Qwen3
-from workloads.settings import MeshSettings
+from workloads.settings import MeshSettings, TrainMesh
 
-# One device's part of each parameter of the tiny model at tensor 4, by hand: hidden 64, wide 128,
-# 8 heads and 4 key-value heads of 16, vocabulary 320. Matrices are (in, out).
-PARTS_AT_TENSOR_4 = {
-    "embed_tokens": (80, 64),
-    "q_proj": (64, 32),
-    "k_proj": (64, 16),
-    "v_proj": (64, 16),
-    "o_proj": (32, 64),
-    "gate_proj": (64, 32),
-    "up_proj": (64, 32),
-    "down_proj": (32, 64),
+# One device's part of each parameter of the tiny model at fsdp 2 x tensor 4, by hand: hidden 64,
+# wide 128, 8 heads and 4 key-value heads of 16, vocabulary 320. Matrices are (in, out).
+PARTS = {
+    "embed_tokens": (80, 32),
+    "q_proj": (32, 32),
+    "k_proj": (32, 16),
+    "v_proj": (32, 16),
+    "o_proj": (32, 32),
+    "gate_proj": (32, 32),
+    "up_proj": (32, 32),
+    "down_proj": (32, 32),
     "input_layernorm": (64,),
     "post_attention_layernorm": (64,),
     "q_norm": (16,),
@@ -32,24 +32,24 @@ PARTS_AT_TENSOR_4 = {
 
 
 def test_each_device_holds_its_part_and_no_more(devices, tiny_config):
-    mesh = sharding.make_mesh(MeshSettings(data=2, tensor=4), devices)
+    mesh = sharding.make_mesh(TrainMesh(fsdp=2, tensor=4), devices)
     model = sharding.init_sharded(tiny_config, mesh, seed=0)
     parts = {
         path[-2]: {shard.data.shape for shard in leaf[...].addressable_shards}
         for path, leaf in nnx.to_flat_state(nnx.state(model))
     }
-    assert parts == {name: {shape} for name, shape in PARTS_AT_TENSOR_4.items()}
+    assert parts == {name: {shape} for name, shape in PARTS.items()}
 
 
 def test_the_same_seed_gives_the_same_model_and_logits_on_every_mesh(devices, tiny_config):
     tokens = np.random.default_rng(0).integers(0, 320, (8, 12))
     logits = []
-    for data, tensor in ((1, 1), (8, 1), (2, 4)):
-        mesh = sharding.make_mesh(MeshSettings(data=data, tensor=tensor), devices[: data * tensor])
+    for axes in (TrainMesh(), TrainMesh(data=8), TrainMesh(data=2, tensor=4), TrainMesh(fsdp=8)):
+        mesh = sharding.make_mesh(axes, devices[: axes.devices])
         model = sharding.init_sharded(tiny_config, mesh, seed=5)
         logits.append(np.asarray(nnx.jit(Qwen3.__call__)(model, tokens)))
-    np.testing.assert_allclose(logits[0], logits[1], atol=1e-5)
-    np.testing.assert_allclose(logits[0], logits[2], atol=1e-5)
+    for other in logits[1:]:
+        np.testing.assert_allclose(other, logits[0], atol=1e-5)
 
 
 def test_batch_and_vocabulary_of_the_logits_stay_cut(devices, tiny_config):
@@ -62,7 +62,7 @@ def test_batch_and_vocabulary_of_the_logits_stay_cut(devices, tiny_config):
 def test_every_size_that_does_not_divide_is_named_with_both_numbers(devices):
     config = ModelConfig(
         vocab_size=321,
-        hidden_size=64,
+        hidden_size=63,
         intermediate_size=130,
         layers=1,
         attention_heads=6,
@@ -72,10 +72,11 @@ def test_every_size_that_does_not_divide_is_named_with_both_numbers(devices):
         rms_norm_epsilon=1e-6,
         max_position_embeddings=64,
     )
-    mesh = sharding.make_mesh(MeshSettings(data=2, tensor=4), devices)
+    mesh = sharding.make_mesh(TrainMesh(fsdp=2, tensor=4), devices)
     with pytest.raises(ModelError) as caught:
         sharding.init_sharded(config, mesh, seed=0)
     assert str(caught.value).splitlines() == [
+        "model: hidden_size 63 is not a multiple of mesh axis fsdp 2",
         "model: attention_heads 6 is not a multiple of mesh axis tensor 4",
         "model: key_value_heads 2 is not a multiple of mesh axis tensor 4",
         "model: intermediate_size 130 is not a multiple of mesh axis tensor 4",
@@ -111,7 +112,7 @@ def fake_hosts(hosts, chips, slices=1):
 def test_the_tensor_axis_stays_within_a_host(devices):
     assert devices
     mesh = sharding.make_mesh(MeshSettings(data=4, tensor=4), fake_hosts(hosts=4, chips=4))
-    hosts = [{device.process_index for device in row} for row in mesh.devices]
+    hosts = [{device.process_index for device in copy.flat} for copy in mesh.devices]
     assert hosts == [{0}, {1}, {2}, {3}]
 
 
@@ -119,7 +120,7 @@ def test_only_the_data_axis_crosses_slices(devices):
     assert devices
     two = fake_hosts(hosts=2, chips=4, slices=2)
     mesh = sharding.make_mesh(MeshSettings(data=4, tensor=4), two)
-    slices = [{device.slice_index for device in row} for row in mesh.devices]
+    slices = [{device.slice_index for device in copy.flat} for copy in mesh.devices]
     assert slices == [{0}, {0}, {1}, {1}]
     with pytest.raises(ValueError, match="data 1 is not a multiple of 2 slices"):
         sharding.make_mesh(MeshSettings(data=1, tensor=16), two)

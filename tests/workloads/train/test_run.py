@@ -3,11 +3,11 @@ import json
 import pytest
 
 from workloads.errors import UserError
-from workloads.settings import MeshSettings, ModelSettings, TrainSettings
+from workloads.settings import ModelSettings, TrainMesh, TrainSettings
 from workloads.train import run
 from workloads.train.run import Result
 
-SETTINGS = TrainSettings(mesh=MeshSettings(data=4), steps=100, global_batch=8)
+SETTINGS = TrainSettings(mesh=TrainMesh(data=4), steps=100, global_batch=8)
 RESULT = Result(
     steps=100,
     parameters=9,
@@ -32,7 +32,7 @@ def test_a_finished_run_is_found_with_its_result(tmp_path):
 def test_how_a_run_is_carried_out_may_change(tmp_path):
     run.claim(str(tmp_path), SETTINGS, "c")
     changed = SETTINGS.model_copy(
-        update={"mesh": MeshSettings(data=2, tensor=2), "log_every": 1, "checkpoint_every": 7}
+        update={"mesh": TrainMesh(data=2, tensor=2), "log_every": 1, "checkpoint_every": 7}
     )
     assert run.claim(str(tmp_path), changed, "c") is None
 

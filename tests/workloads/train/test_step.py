@@ -1,5 +1,6 @@
 """The compiled steps on eight devices, against one device and against numpy."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,16 +10,16 @@ import optax
 import pytest
 
 from workloads.model import sharding
-from workloads.settings import MeshSettings, TrainSettings
+from workloads.settings import TrainMesh, TrainSettings
 from workloads.train.checkpoints import Checkpoints, latest_step
-from workloads.train.step import learning_rate, make_optimizer, make_trainer
+from workloads.train.step import State, learning_rate, make_optimizer, make_trainer
 
 BATCH, LENGTH = 8, 32
 
 
 def settings(**changes):
     values: dict[str, Any] = {
-        "mesh": MeshSettings(data=4, tensor=2),
+        "mesh": TrainMesh(data=4, tensor=2),
         "steps": 30,
         "global_batch": BATCH,
         "warmup_steps": 3,
@@ -29,7 +30,7 @@ def settings(**changes):
 
 
 def trainer_on(config, devices, mesh=None, **changes):
-    mesh = mesh or MeshSettings(data=4, tensor=2)
+    mesh = mesh or TrainMesh(data=4, tensor=2)
     chosen = settings(mesh=mesh, **changes)
     return make_trainer(chosen, config, sharding.make_mesh(mesh, devices[: mesh.devices]))
 
@@ -61,23 +62,99 @@ def test_the_loss_falls(trainer, tiny_config):
     assert losses[-1] < losses[0] - 2
 
 
-def test_any_mesh_learns_the_same(devices, tiny_config):
-    meshes = [MeshSettings(data=1), MeshSettings(data=8), MeshSettings(data=2, tensor=4)]
-    traces = []
-    for mesh in meshes:
-        trainer = trainer_on(tiny_config, devices, mesh)
-        traces.append(run(trainer, trainer.init(), range(6))[1])
-    np.testing.assert_allclose(traces[1], traces[0], rtol=2e-4)
-    np.testing.assert_allclose(traces[2], traces[0], rtol=2e-4)
+@pytest.fixture(scope="module")
+def shallow(tiny_config):
+    """One layer: what many programs are compiled for."""
+    return replace(tiny_config, layers=1)
 
 
-def test_parameters_and_moments_are_cut_over_the_tensor_axis(trainer):
-    state, _ = run(trainer, trainer.init(), range(1))
-    for tree in (state.params, state.optimizer):
+@pytest.fixture(scope="module")
+def on_one_device(devices, shallow):
+    """A state at the start, and the losses of a few steps from it, for all others to match."""
+    trainer = trainer_on(shallow, devices, TrainMesh())
+    start = jax.device_get(trees(trainer.init()))
+    return start, run(trainer, trainer.init(), range(4))[1]
+
+
+def trees(state):
+    return (state.params, state.optimizer)
+
+
+def losses_from(start, trainer):
+    placed = jax.tree.map(
+        lambda leaf, like: jax.device_put(leaf, like.sharding), start, trees(trainer.abstract)
+    )
+    return run(trainer, State(*placed), range(4))[1]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changes"),
+    [
+        (TrainMesh(data=8), {}),
+        (TrainMesh(data=2, tensor=4), {"remat": "layers"}),
+        (TrainMesh(data=2, fsdp=2, tensor=2), {}),
+        (TrainMesh(fsdp=4), {"gradient_accumulation_steps": 2}),
+    ],
+    ids=str,
+)
+def test_the_same_is_learned_however_it_is_computed(devices, shallow, on_one_device, mesh, changes):
+    start, expected = on_one_device
+    losses = losses_from(start, trainer_on(shallow, devices, mesh, **changes))
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
+
+
+def test_the_same_is_learned_from_logits_in_chunks(devices, shallow, on_one_device, monkeypatch):
+    monkeypatch.setattr("workloads.train.step.LOGITS_AT_ONCE", 12)  # 32: two chunks and a rest
+    start, expected = on_one_device
+    losses = losses_from(start, trainer_on(shallow, devices, TrainMesh(data=2)))
+    np.testing.assert_allclose(losses, expected, rtol=2e-5)
+
+
+def test_logits_of_long_rows_are_never_there_at_once(devices, shallow):
+    trainer = trainer_on(shallow, devices, TrainMesh())
+    vocabulary = shallow.vocab_size
+    assert f"{BATCH}x256x{vocabulary}xf32" in trainer.lower(256).as_text()
+    text = trainer.lower(512).as_text()
+    assert f"x512x{vocabulary}xf32" not in text
+    assert f"512x{BATCH}x{vocabulary}xf32" not in text
+    assert f"256x{BATCH}x{vocabulary}xf32" in text
+
+
+@pytest.mark.parametrize(
+    ("mesh", "parts"),
+    [
+        (TrainMesh(data=8), 1),
+        (TrainMesh(data=4, tensor=2), 2),
+        (TrainMesh(data=2, fsdp=4), 4),
+        (TrainMesh(fsdp=4, tensor=2), 8),
+    ],
+    ids=str,
+)
+def test_a_device_holds_its_part_of_parameters_and_moments(devices, shallow, mesh, parts):
+    for tree in trees(trainer_on(shallow, devices, mesh).init()):
         matrices = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 2]
         assert matrices
         for leaf in matrices:
-            assert leaf.addressable_shards[0].data.size == leaf.size // 2
+            assert {shard.data.size for shard in leaf.addressable_shards} == {leaf.size // parts}
+
+
+def test_a_step_keeps_the_parts_where_they_are(trainer):
+    state = trainer.init()
+    before = [leaf.sharding for leaf in jax.tree.leaves(trees(state))]
+    state, _ = run(trainer, state, range(1))
+    assert [leaf.sharding for leaf in jax.tree.leaves(trees(state))] == before
+
+
+def test_parts_of_a_batch_and_layers_computed_anew_take_less_memory(devices, tiny_config):
+    deep = replace(tiny_config, layers=4)
+
+    def scratch(**changes):
+        trainer = trainer_on(deep, devices, TrainMesh(), **changes)
+        return trainer.lower(64).compile().memory_analysis().temp_size_in_bytes
+
+    whole = scratch()
+    assert scratch(gradient_accumulation_steps=4) < whole / 2
+    assert scratch(remat="layers") < whole / 2
 
 
 def test_padding_rows_change_nothing_and_every_target_counts_once(trainer):
