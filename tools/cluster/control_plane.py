@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
 PORTS = range(20000, 32000)
 """Below those that the kernel gives to connections, which could take one before we do."""
-START_LIMIT_S = 120
+START_LIMIT_S = 240
 REQUEST_LIMIT_S = 5
 DOMAIN = "cluster.local"
 ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
@@ -44,6 +44,8 @@ CLIENT_LIMITS = ("--kube-api-qps=200", "--kube-api-burst=400")
 
 class ControlPlane:
     """Runs while it is entered; what it writes is below `folder`.
+
+    `controllers` are those of the controller manager, as its option of that name takes them.
 
     Attributes:
         kubeconfig: For an administrator: the server, its authority, a token. Only ours to read.

@@ -21,7 +21,7 @@ import psutil
 from tools.cluster.network import Network
 from tools.cluster.program import DIES_WITH_US, tail
 
-START_LIMIT_S = 300
+START_LIMIT_S = 600
 STOP_LIMIT_S = 60
 POLL_S = 0.1
 OWN_NAMESPACES = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
