@@ -69,6 +69,19 @@ def test_a_cluster_that_is_up_is_not_started_over(cluster):
         cluster.start("existing", outlives_us=False)
 
 
+def test_an_api_server_is_restarted_when_asked_to(cluster):
+    def server():
+        mine = [one for one in running(str(cluster.folder)) if one.name() == "kube-apiserver"]
+        return mine[0].pid if mine else None
+
+    before = server()
+    assert before
+    cluster.restart_api_server()
+    wait(lambda: server() not in (None, before))
+    wait(lambda: "the API server was restarted" in cluster.log.read_text())
+    assert cluster.process()
+
+
 def test_an_api_server_that_ends_by_itself_ends_the_cluster_and_is_named(tmp_path, programs):  # noqa: ARG001
     instance = Instance(tmp_path / "cluster")
     instance.start("existing", outlives_us=False)
