@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from kubernetes import client
 
@@ -50,7 +51,8 @@ class Machine:
     network: Network
     dns: Dns
     folder: Path
-    core: client.CoreV1Api = field(init=False)
+    core: Any = field(init=False)
+    """CoreV1Api, of whose answers each test says what must be in them."""
 
     def __post_init__(self) -> None:
         self.core = client.CoreV1Api(self.plane.api)
@@ -112,6 +114,17 @@ class Machine:
             NAMESPACE, field_selector=f"involvedObject.name={name}"
         )
         return [(event.reason, event.message) for event in found.items]
+
+
+def is_running(read: Callable[[], Any]) -> Any:
+    """The pod, once it runs."""
+    return wait(lambda: (pod := read()).status.phase == "Running" and pod)
+
+
+def sleeping(seconds: int) -> list[psutil.Process]:
+    """The processes `sleep SECONDS`: a number that a test has for itself."""
+    command = ["sleep", str(seconds)]
+    return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == command]
 
 
 def sh(script: str, **more: Any) -> Manifest:

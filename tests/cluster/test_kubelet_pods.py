@@ -1,12 +1,13 @@
 """Lives of pods on the real API server, bound by the real scheduler, run by the agent."""
 
 import time
+from typing import Any
 
 import pytest
 from kubernetes import client
 
-from tests.cluster.pods import NAMESPACE, python, sh
-from tests.cluster.waiting import running, wait
+from tests.cluster.pods import NAMESPACE, is_running, python, sh, sleeping
+from tests.cluster.waiting import wait
 
 FOREVER = "while true; do sleep 0.1; done"
 SHARED = [{"name": "shared", "mountPath": "/shared"}]
@@ -16,7 +17,7 @@ def terminated(status):
     return status.state.terminated
 
 
-def waits_for(read, reason):
+def waits_for(read, reason) -> Any:
     """The status of the one container, when it waits for this reason."""
 
     def status():
@@ -25,10 +26,6 @@ def waits_for(read, reason):
         return found if waiting and waiting.reason == reason else None
 
     return wait(status)
-
-
-def is_running(read):
-    return wait(lambda: read().status.phase == "Running")
 
 
 def test_a_job_runs_to_its_end_and_its_output_can_be_read(machine):
@@ -43,7 +40,7 @@ def test_a_job_runs_to_its_end_and_its_output_can_be_read(machine):
             }
         },
     }
-    jobs = client.BatchV1Api(machine.plane.api)
+    jobs: Any = client.BatchV1Api(machine.plane.api)
     jobs.create_namespaced_job(NAMESPACE, body)
     wait(lambda: jobs.read_namespaced_job("count", NAMESPACE).status.succeeded)
     (name,) = [one for one in machine.names() if one.startswith("count-")]
@@ -110,9 +107,9 @@ def test_who_obeys_the_signal_goes_at_once_after_its_hook(machine):
 def test_a_pod_deleted_by_force_leaves_no_process(machine):
     read = machine.pod("forced", sh("trap '' TERM; sleep 98765"), terminationGracePeriodSeconds=600)
     is_running(read)
-    assert running("sleep 98765")
+    assert sleeping(98765)
     machine.delete("forced", grace_s=0)
-    wait(lambda: not running("sleep 98765"), 20)
+    wait(lambda: not sleeping(98765), 20)
 
 
 def test_init_containers_run_in_order_and_side_cars_beside(machine):
@@ -162,7 +159,7 @@ socket.create_server(("", 7001)).accept()
     port = {"port": 80, "targetPort": 7001}
     body = {"metadata": {"name": "slow"}, "spec": {"selector": {"app": "slow"}, "ports": [port]}}
     machine.core.create_namespaced_service(NAMESPACE, body)
-    slices = client.DiscoveryV1Api(machine.plane.api)
+    slices: Any = client.DiscoveryV1Api(machine.plane.api)
 
     def ready():
         found = slices.list_namespaced_endpoint_slice(

@@ -71,6 +71,13 @@ def test_a_pod_is_pending_until_it_is_initialized(policy, init, expected):
     assert pod_phase(policy, init, main(WAITS)) == expected
 
 
+@pytest.mark.parametrize("state", [BACK_OFF, WAITS, BAD])
+def test_a_side_car_that_fails_does_not_take_a_pod_back_to_its_start(state):
+    sidecar = container(state, BAD, init=True, policy="Always")
+    assert pod_phase("Always", [sidecar], main(RUNS)) == "Running"
+    assert pod_phase("Never", [sidecar], main(GOOD)) == "Succeeded"
+
+
 @pytest.mark.parametrize(
     ("containers", "expected"),
     [

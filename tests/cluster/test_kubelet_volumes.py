@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.pods import NAMESPACE, python, sh
+from tests.cluster.pods import NAMESPACE, is_running, python, sh
 from tests.cluster.waiting import wait
 
 EMPTY = [{"name": "work", "emptyDir": {}}]
@@ -136,7 +136,7 @@ def test_pods_of_a_subdomain_find_each_other_by_name(machine):
         },
     )
     read = machine.pod("host-0", sh("exec sleep 600"), hostname="a-0", subdomain="train-headless")
-    wait(lambda: read().status.phase == "Running")
+    is_running(read)
     script = "until getent hosts a-0.train-headless; do sleep 0.5; done"
     found = output(
         machine, "host-1", sh(f"{script}; hostname"), hostname="a-1", subdomain="train-headless"

@@ -106,7 +106,8 @@ class Kubelet:
         self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._main.cancel)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_LIMIT_S)
 
     def _run(self) -> None:
@@ -115,8 +116,6 @@ class Kubelet:
             self._loop = runner.get_loop()
             try:
                 runner.run(self._serve())
-            except asyncio.CancelledError:
-                pass
             except BaseException as error:  # told to who waits, or logged
                 self._fault = error
                 if self._ready.is_set():
@@ -125,7 +124,7 @@ class Kubelet:
                 self._ready.set()
 
     async def _serve(self) -> None:
-        self._main = asyncio.current_task()
+        self._stopping = asyncio.Event()
         async with AsyncExitStack() as running:
             kube = await running.enter_async_context(Kube(self._configuration))
             running.enter_context(self._server)
@@ -147,8 +146,13 @@ class Kubelet:
             )
             self._ready.set()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._watch_nodes(kube))
-                tasks.create_task(self._watch_pods(host))
+                watches = [
+                    tasks.create_task(self._watch_nodes(kube)),
+                    tasks.create_task(self._watch_pods(host)),
+                ]
+                await self._stopping.wait()
+                for watch in watches:
+                    watch.cancel()
 
     async def _end_all(self) -> None:
         await _cancel([*self._lives.values(), *self._heartbeats.values()])

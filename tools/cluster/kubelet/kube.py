@@ -108,20 +108,19 @@ class Kube:
         Never ends: a server that restarts is asked again, and what was missed is in its list.
         """
         query = dict(selector or {})
-        version: str | None = None
         while True:
             try:
-                if version is None:
+                if "resourceVersion" not in query:
                     listed = await self._list(path, query)
-                    version = listed["metadata"]["resourceVersion"]
+                    query["resourceVersion"] = listed["metadata"]["resourceVersion"]
                     yield listed["items"]
-                async for event in self._events(path, {**query, "resourceVersion": version}):
-                    version = event["object"]["metadata"]["resourceVersion"]
+                async for event in self._events(path, query):
+                    query["resourceVersion"] = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         yield event
             except ApiError as error:
                 logger.info("%s; asked again", error)
-                version = None
+                query.pop("resourceVersion", None)
                 await asyncio.sleep(RETRY_S)
 
     async def _list(self, path: str, query: Mapping[str, str]) -> Manifest:

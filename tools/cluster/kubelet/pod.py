@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import shutil
 import time
 from functools import partial
@@ -45,6 +46,7 @@ class Pod:
         self._grace_s = spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
         self._changed, self._ending = asyncio.Event(), asyncio.Event()
         self._deleted = asyncio.Event()
+        self._deadline_s = math.inf
         self._written: Manifest = {}
         self._fault: Manifest = {}
         self._over = False
@@ -67,17 +69,19 @@ class Pod:
     async def delete(self, grace_s: float) -> None:
         """The API server says that it is to end, or has forgotten it already."""
         self._deleted.set()
-        await self.stop(max(grace_s, SHORTEST_GRACE_S))
+        grace_s = max(grace_s, SHORTEST_GRACE_S)
+        if time.monotonic() + grace_s < self._deadline_s:  # not each time that it is seen again
+            await self.stop(grace_s)
 
     async def stop(self, grace_s: float) -> None:
         """The side-cars last, in what is left of the time."""
-        deadline_s = time.monotonic() + grace_s
+        self._deadline_s = time.monotonic() + grace_s
         self._ending.set()
         sidecars = [c for c in self._init if c.state.sidecar]
         others = [c for c in [*self._init, *self._main] if c not in sidecars]
         await asyncio.gather(*(c.stop(grace_s) for c in others))
         for sidecar in reversed(sidecars):
-            await sidecar.stop(max(SHORTEST_GRACE_S, deadline_s - time.monotonic()))
+            await sidecar.stop(max(SHORTEST_GRACE_S, self._deadline_s - time.monotonic()))
 
     def report(self, kind: str, reason: str, message: str) -> None:
         self._host.events.report(self.manifest, kind, reason, message)

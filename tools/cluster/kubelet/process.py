@@ -20,11 +20,11 @@ from tools.cluster.network import Network, ip
 START_LIMIT_S = 60
 """To make namespaces and mounts: tens of milliseconds, on a machine that is not overwhelmed."""
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
-# Tells how its child, the first process of the namespace, ended: `unshare --fork` says 1 if a signal
-# did it (util-linux 2.38). What a shell itself says of that is not for the container's log.
+# Tells how its child ended, the first process of the namespace: `unshare --fork` says 1 if a
+# signal did it (util-linux 2.38). What a shell says of that itself is not for the log.
 _PARENT = """\
 exec 2>/dev/null
-setpriv --pdeathsig KILL sh -c "$0" sh "$@" 2>&1
+(exec setpriv --pdeathsig KILL sh -c "$0" sh "$@" 2>&1)
 exit $?
 """
 _SHARED = ("--mount", "--net", "--uts", "--ipc")

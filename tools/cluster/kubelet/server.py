@@ -75,7 +75,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride] # no other makes it
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ssl.SSLError, ConnectionError):
             self.close_connection = True  # it has gone, or is nobody we know
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # its name
         """Requests are nobody's news."""
 
 

@@ -75,6 +75,10 @@ class ContainerState:
             ended = self.last_state.get("terminated")
         return None if ended is None else ended["exitCode"]
 
+    @property
+    def has_run(self) -> bool:
+        return "running" in self.state or self.exit is not None
+
     def status(self) -> Manifest:
         image = self.manifest["image"]
         return {
@@ -159,7 +163,7 @@ def pod_phase(
 ) -> str:
     """One word for all containers; `ending` makes it final, since nothing starts again."""
     policy = "Never" if ending else restart_policy
-    if not _initialized(init):
+    if _uninitialized(init, main):
         failed = any(c.exit and not c.sidecar for c in init)
         return "Failed" if policy == "Never" and failed else _unless_never_started(init, ending)
     if any("running" in c.state for c in main):
@@ -181,8 +185,13 @@ def _unless_never_started(containers: Iterable[ContainerState], ending: bool) ->
     return "Pending"
 
 
-def _initialized(init: Iterable[ContainerState]) -> bool:
-    return all(c.started if c.sidecar else c.exit == 0 for c in init)
+def _uninitialized(
+    init: Iterable[ContainerState], main: Iterable[ContainerState]
+) -> list[ContainerState]:
+    """What the others still wait for; nothing once they began, also if a side-car fails."""
+    if any(c.has_run for c in main):
+        return []
+    return [c for c in init if not (c.started if c.sidecar else c.exit == 0)]
 
 
 def _conditions(
@@ -193,14 +202,14 @@ def _conditions(
     *,
     sandbox: bool,
 ) -> list[Manifest]:
-    not_started = [c.name for c in init if not (c.started if c.sidecar else c.exit == 0)]
+    not_started = [c.name for c in _uninitialized(init, main)]
     initialized = phase == "Succeeded" or not not_started
     unready = [c.name for c in [*init, *main] if not c.ready and (c.sidecar or not c.init)]
     ready = phase == "Running" and initialized and not unready
     gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])]
     met = {c["type"] for c in pod.get("status", {}).get("conditions", []) if c["status"] == "True"}
     reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
-    unmet = f"containers with unready status: [{' '.join(unready)}]"
+    unmet = f"containers with unready status: [{' '.join(unready)}]" if unready else None
     incomplete = f"containers with incomplete status: [{' '.join(not_started)}]"
     gates_met = all(gate in met for gate in gates)
     return [

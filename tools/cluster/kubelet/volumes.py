@@ -152,7 +152,7 @@ class Volumes:
         if data is None and not optional:
             raise MissingError(f'{kind.lower()} "{name}" not found')
         data = data or {}
-        items = source.get("items") or [{"key": key, "path": key} for key in data]
+        items: list[Manifest] = source.get("items") or [{"key": key, "path": key} for key in data]
         missing = [item["key"] for item in items if item["key"] not in data]
         if missing and not optional:
             raise MissingError(f"{kind} {name} has no key {', '.join(missing)}")
