@@ -1,4 +1,4 @@
-"""What `pulumi up` says beside an error of the API server: what to look at, and the way out.
+"""What `pulumi up` says beside the API server's own words: what to look at, and the way out.
 
 The errors are told apart by their words: those of Kubernetes, and of Pulumi's provider 4.34.
 """
@@ -11,6 +11,16 @@ from infra.ray.waits import LIMIT, WAIT_FOR, goal
 
 _CONFLICT = re.compile(r'conflicts? with "([^"]+)"[^:]*:((?:\s*(?:- )?\.\S+)+)')
 """A manager of fields, and which of them it holds."""
+_OTHER_NAMES = {"namespace": ("raytpu:team.namespace", "nothing in it is needed")}
+
+
+def patience(manifest: Mapping[str, Any]) -> str:
+    """What is waited for, for how long, and where to look meanwhile."""
+    annotations = manifest["metadata"]["annotations"]
+    return (
+        f"{_key(manifest)}: waiting until it is {goal(annotations[WAIT_FOR])}, at most "
+        f"{annotations[LIMIT]} seconds; {look(manifest)} say how far it is"
+    )
 
 
 def way_out(manifest: Mapping[str, Any], error: str) -> str | None:
@@ -55,11 +65,10 @@ def _timed_out(manifest: Mapping[str, Any]) -> str:
 def _there_already(manifest: Mapping[str, Any]) -> str:
     """What others made is never taken over: `pulumi destroy` would delete it."""
     kind, name = manifest["kind"].lower(), manifest["metadata"]["name"]
-    other = "raytpu:team.namespace" if kind == "namespace" else "the stack's name"
-    what = "nothing in it" if kind == "namespace" else "it not"
+    setting, unused = _OTHER_NAMES.get(kind, ("the stack's name", "nobody uses it"))
     return (
         f"{_key(manifest)} is there already and is not this stack's, which would delete it one "
-        f"day: change {other}, or, if {what} is needed, run `kubectl delete {kind} {name}`"
+        f"day: change {setting}, or, if {unused}, run `kubectl delete {kind} {name}`"
     )
 
 

@@ -1,16 +1,15 @@
 """The component that registers a stack's Kubernetes objects, and waits for its workloads."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import pulumi
 from pydantic import SecretStr
 
 from infra.config import StackConfig
-from infra.ray.failures import log_command, look, still_to_come, way_out
+from infra.ray.failures import log_command, look, patience, still_to_come, way_out
 from infra.ray.objects import KubernetesObject, Manifest, objects
-from infra.ray.waits import FAILED
+from infra.ray.waits import FAILED, WAIT_FOR
 
 CRD_ATTEMPTS = 60
 """GKE installs the CRDs of its add-ons after the cluster, that of compute classes up to an hour
@@ -115,9 +114,14 @@ def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:
 
 
 def _hooks(name: str, manifest: Manifest) -> pulumi.ResourceHookBinding:
-    return pulumi.ResourceHookBinding(
-        on_error=[pulumi.ErrorHook(f"{name}-failed", partial(try_again, manifest))]
-    )
+    # `pulumi destroy` runs no program, and so says of an error only that this hook is missing.
+    failed = f"{name} (run with --run-program to see what failed)"
+    on_error = [pulumi.ErrorHook(failed, lambda args: try_again(manifest, args))]
+    if WAIT_FOR not in manifest["metadata"].get("annotations", {}):
+        return pulumi.ResourceHookBinding(on_error=on_error)
+    # Before hours of silence: Pulumi knows nothing of the pods, and why they do not come.
+    says = [pulumi.ResourceHook(f"{name} (waits)", lambda _: pulumi.log.info(patience(manifest)))]
+    return pulumi.ResourceHookBinding(before_create=says, before_update=says, on_error=on_error)
 
 
 def try_again(manifest: Manifest, args: pulumi.ErrorHookArgs) -> bool:

@@ -207,7 +207,6 @@ def _selects(expression: str, live: Args) -> bool:
 
 
 def _passes(test: str, one: Args) -> bool:
-    """`@.name`, which must be there, or `match(@.name, "regular expression")`."""
-    if called := re.fullmatch(r'match\(@\.(\w+), "(.+)"\)', test):
-        return re.fullmatch(called[2], str(one.get(called[1]))) is not None
-    return test.removeprefix("@.") in one
+    """`@.name`, which must be there, or `@.name == "value"`."""
+    name, _, value = test.removeprefix("@.").partition(" == ")
+    return name in one and value in ("", f'"{one[name]}"')

@@ -1,0 +1,1 @@
+"""The batch inference job: files of prompts to files of answers, row for row."""
