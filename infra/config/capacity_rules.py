@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
 from infra.config.entries import Entries
+from infra.config.models import InferSpec, TrainSpec
 from infra.errors import Problem
 from infra.tpu.capacity import FlexStart, Queued, Reservation, Rung, written
 from infra.tpu.slice import TpuSlice
@@ -173,10 +174,11 @@ def _short_runs(entries: Entries) -> Iterator[Problem]:
         if not runs:
             continue
         shortest = written(min(runs))
-        if workload.kind != "train":
+        if not isinstance(workload, TrainSpec | InferSpec):
             what = f"may be on hosts of flex-start, which end after {shortest}"
             yield Problem(f"{where}.slice", what, "it then waits for others")
         elif min(runs) < workload.deadline:
             deadline = entries.scope.show(written(workload.deadline))
             what = f"{deadline} is more than the {shortest} that hosts of flex-start run"
-            yield Problem(f"{where}.deadline", what, "it then goes on from its last checkpoint")
+            saved = "last checkpoint" if isinstance(workload, TrainSpec) else "finished parts"
+            yield Problem(f"{where}.deadline", what, f"it then goes on from its {saved}")

@@ -15,6 +15,8 @@ from infra.config.cluster import (
 from infra.config.models import (
     ClusterSpec,
     DataSpec,
+    InferSpec,
+    JobSpec,
     ModelOrigin,
     ServeSpec,
     TrainSpec,
@@ -38,6 +40,8 @@ class Entries:
     stack: str
     cluster: Cluster | AnyCluster | None
     """Where the stack runs, if that is sound."""
+    online: bool = False
+    """Whether a bucket or the hub may be asked about a model."""
 
     @property
     def trained(self) -> dict[str, TrainSpec]:
@@ -48,16 +52,18 @@ class Entries:
         return {w: one for w, one in self.workloads.items() if isinstance(one, ServeSpec)}
 
     @property
-    def jobs(self) -> dict[str, DataSpec | TrainSpec]:
-        return {
-            w: one for w, one in self.workloads.items() if isinstance(one, DataSpec | TrainSpec)
-        }
+    def inferred(self) -> dict[str, InferSpec]:
+        return {w: one for w, one in self.workloads.items() if isinstance(one, InferSpec)}
 
     @property
-    def on_tpu(self) -> dict[str, TrainSpec | ServeSpec | ClusterSpec]:
-        """All that name a slice: training first, then serving."""
+    def jobs(self) -> dict[str, JobSpec]:
+        return {w: one for w, one in self.workloads.items() if isinstance(one, JobSpec)}
+
+    @property
+    def on_tpu(self) -> dict[str, TrainSpec | InferSpec | ServeSpec | ClusterSpec]:
+        """All that name a slice: jobs first, then serving."""
         open_ = {w: one for w, one in self.workloads.items() if isinstance(one, ClusterSpec)}
-        return {**self.trained, **self.served, **open_}
+        return {**self.trained, **self.inferred, **self.served, **open_}
 
     @property
     def max_chips(self) -> int | None:
@@ -104,7 +110,9 @@ class Entries:
             if isinstance(name, str) and kind in (None, entry.get("kind")):
                 yield f"raytpu:{key}[{index}].name", name
 
-    def slice_of(self, workload: TrainSpec | ServeSpec | ClusterSpec) -> TpuSlice | None:
+    def slice_of(
+        self, workload: TrainSpec | InferSpec | ServeSpec | ClusterSpec
+    ) -> TpuSlice | None:
         """The slice a workload names, if that is declared and sound."""
         return next((tpu for tpu in self.slices.values() if tpu.name == workload.slice), None)
 
@@ -112,7 +120,7 @@ class Entries:
         found = self._named(workload.data)
         return found if isinstance(found, DataSpec) else None
 
-    def model_of(self, workload: ServeSpec) -> TrainSpec | None:
+    def model_of(self, workload: ServeSpec | InferSpec) -> TrainSpec | None:
         found = self._named(workload.model)
         return found if isinstance(found, TrainSpec) else None
 

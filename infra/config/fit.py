@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from infra.config.entries import Entries
-from infra.config.models import ServeSpec, TrainSpec
+from infra.config.models import InferSpec, ServeSpec, TrainSpec
 from infra.config.parse import Scope
 from infra.errors import Problem
 from infra.tpu.slice import TpuSlice
@@ -17,19 +17,24 @@ def faults(entries: Entries) -> Iterator[Problem]:
         yield from _schedule(where, trainer, scope)
         yield from _heads(where, trainer, scope)
         yield from _tensor(f"{where}.mesh.tensor", trainer.mesh, trainer, entries)
+        yield from _fsdp(f"{where}.mesh.fsdp", trainer, scope)
         if tpu := entries.slice_of(trainer):
             yield from _trainable(f"{where}.slice", trainer, tpu, entries)
             yield from _mesh(f"{where}.mesh", trainer.mesh, tpu.chips * tpu.count, scope)
             yield from _copies(f"{where}.mesh.data", trainer.mesh, tpu, scope)
             yield from _batch(f"{where}.global_batch", trainer, tpu, scope)
+            yield from _parts(f"{where}.gradient_accumulation_steps", trainer, tpu, scope)
+    for where, job in entries.inferred.items():
+        if tpu := entries.slice_of(job):
+            yield from _inferable(where, job, tpu, entries)
     for where, server in entries.served.items():
         tpu = entries.slice_of(server)
         mesh = server.mesh_on(tpu.chips) if tpu else server.mesh
         trained = entries.model_of(server)
-        if mesh and trained:
+        if mesh and trained and server.engine == "jax":
             yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
         if mesh:
-            yield from _rows(f"{where}.max_batch", server, mesh, scope)
+            yield from _rows(f"{where}.max_batch", server.max_batch, mesh, scope)
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
             yield from _one_copy(f"{where}.mesh.data", server, mesh, scope)
@@ -57,8 +62,26 @@ def _heads(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
         )
 
 
+def _inferable(where: str, job: InferSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
+    scope, mesh = entries.scope, job.mesh_on(tpu.workers, tpu.chips_per_host)
+    if job.longest_prompt < 1:
+        most = scope.quote(job.max_sequence_length)
+        yield scope.problem(
+            f"{where}.max_tokens",
+            job.max_tokens,
+            f"leaves no room for a prompt: max_sequence_length is {most}",
+            "use less than that",
+        )
+    if trained := entries.model_of(job):
+        yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
+    yield from _trainable(f"{where}.slice", job, tpu, entries)
+    yield from _mesh(f"{where}.mesh", mesh, tpu.chips * tpu.count, scope)
+    yield from _copies(f"{where}.mesh.data", mesh, tpu, scope)
+    yield from _rows(f"{where}.batch_size", job.batch_size, mesh, scope)
+
+
 def _trainable(
-    where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries
+    where: str, trainer: TrainSpec | InferSpec, tpu: TpuSlice, entries: Entries
 ) -> Iterator[Problem]:
     """Ray Train must get the whole of one slice, and of several only what spans them."""
     if tpu.count > 1 and not tpu.multi_host:
@@ -116,13 +139,13 @@ def _one_copy(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -
         )
 
 
-def _rows(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -> Iterator[Problem]:
+def _rows(where: str, rows: int, mesh: MeshSettings, scope: Scope) -> Iterator[Problem]:
     """The data axis cuts the requests that are decoded together."""
-    if server.max_batch % mesh.data:
+    if rows % mesh.data:
         data = scope.quote(mesh.data)
         yield scope.problem(
             where,
-            server.max_batch,
+            rows,
             f"is no multiple of mesh axis data, which is {data}",
             f"use a multiple of {data}",
         )
@@ -130,16 +153,16 @@ def _rows(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -> It
 
 def _mesh(where: str, mesh: MeshSettings, chips: int, scope: Scope) -> Iterator[Problem]:
     if mesh.devices != chips:
-        axes = scope.show(f"data {mesh.data} x tensor {mesh.tensor} = {mesh.devices}")
         yield Problem(
             where,
-            f"{axes} does not cover the {chips} chips of the slice",
-            f"choose data and tensor so that data x tensor = {chips}",
+            f"{scope.show(f'{mesh} = {mesh.devices}')} does not cover the {chips} chips of the "
+            "slice",
+            f"choose the axes so that their product is {chips}",
         )
 
 
 def _copies(where: str, mesh: MeshSettings, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
-    """The tensor axis talks at every layer, too much for the network between slices."""
+    """The inner axes talk at every layer, too much for the network between slices."""
     if mesh.devices == tpu.chips * tpu.count and mesh.data % tpu.count:
         yield scope.problem(
             where,
@@ -161,6 +184,31 @@ def _batch(where: str, trainer: TrainSpec, tpu: TpuSlice, scope: Scope) -> Itera
             f"sequences do not divide over {chips} chips ({tpu.workers} hosts of "
             f"{tpu.chips_per_host})",
             f"use a multiple of {chips}, such as {nearest}",
+        )
+
+
+def _parts(where: str, trainer: TrainSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
+    """Each part of a batch takes as many rows of every device."""
+    batch, rows = trainer.global_batch, trainer.global_batch // trainer.mesh.batch_parts
+    covers = trainer.mesh.devices == tpu.chips * tpu.count and not batch % trainer.mesh.devices
+    if covers and rows % trainer.gradient_accumulation_steps:
+        yield scope.problem(
+            where,
+            trainer.gradient_accumulation_steps,
+            f"parts of the {scope.quote(rows)} sequences of each device (data x fsdp) are unequal",
+            f"use a divisor of {scope.quote(rows)}",
+        )
+
+
+def _fsdp(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
+    """Every matrix has one side of the hidden size, which this axis cuts into equal parts."""
+    size = trainer.model.hidden_size
+    if size % trainer.mesh.fsdp:
+        yield scope.problem(
+            where,
+            trainer.mesh.fsdp,
+            f"does not divide hidden_size {scope.quote(size)}",
+            f"use a divisor of {scope.quote(size)}, or another model",
         )
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
 from infra.config.entries import Entries
-from infra.config.models import DataSpec, Folder, Hub
+from infra.config.models import DataSpec, Folder, Hub, InferSpec
 from infra.config.parse import is_mapping
 from infra.errors import Problem, quote
 from infra.names import is_in_bucket
@@ -133,7 +133,7 @@ def _names_of_fallbacks(entries: Entries) -> Iterator[Problem]:
 
 def _unused_fallbacks(entries: Entries) -> Iterator[Problem]:
     """What runs under Ray Train or Serve was written for one shape: its mesh and its workers."""
-    for where, workload in {**entries.trained, **entries.served}.items():
+    for where, workload in {**entries.trained, **entries.inferred, **entries.served}.items():
         tpu = entries.slice_of(workload)
         if tpu and tpu.fallback:
             yield entries.scope.problem(
@@ -161,20 +161,30 @@ def _slices_used_twice(entries: Entries) -> Iterator[Problem]:
 
 def _unreachable_folders(entries: Entries) -> Iterator[Problem]:
     what, fix = "is on this machine, which no pod can read", "use a gs:// address"
-    for where, workload in entries.workloads.items():
-        if isinstance(workload, DataSpec):
-            for index, source in enumerate(workload.sources):
-                place = f"{where}.sources[{index}]"
-                if not source.startswith("gs://"):
-                    yield entries.scope.problem(place, source, what, fix)
-                elif not is_in_bucket(source):
-                    fault = "names no bucket, to which the job could be given access"
-                    yield entries.scope.problem(place, source, fault, "write gs://BUCKET/FILES")
+    for place, source in _inputs(entries):
+        if not source.startswith("gs://"):
+            yield entries.scope.problem(place, source, what, fix)
+        elif not is_in_bucket(source):
+            fault = "names no bucket, to which the job could be given access"
+            yield entries.scope.problem(place, source, fault, "write gs://BUCKET/FILES")
     origins = {f"{where}.data": one.data for where, one in entries.trained.items()}
-    models = {f"{where}.model": one.model for where, one in entries.served.items()}
+    users = {**entries.served, **entries.inferred}
+    models = {f"{where}.model": one.model for where, one in users.items()}
     for where, origin in {**origins, **models}.items():
         if isinstance(origin, Folder) and not origin.path.startswith("gs://"):
             yield entries.scope.problem(f"{where}.path", origin.path, what, fix)
+
+
+def _inputs(entries: Entries) -> Iterator[tuple[str, str]]:
+    """Places and names of files that jobs read."""
+    for where, workload in entries.workloads.items():
+        match workload:
+            case DataSpec(sources=names):
+                yield from ((f"{where}.sources[{i}]", name) for i, name in enumerate(names))
+            case InferSpec(prompts=names):
+                yield from ((f"{where}.prompts[{i}]", name) for i, name in enumerate(names))
+            case _:
+                pass
 
 
 def _hub_without_vllm(entries: Entries) -> Iterator[Problem]:

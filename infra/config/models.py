@@ -21,7 +21,14 @@ from pydantic import (
 from infra.config.parse import is_mapping
 from infra.names import Name, checked_bucket, fault, matching
 from infra.tpu.capacity import Duration
-from workloads.settings import DataSettings, PositiveInt, ServeSettings, Settings, TrainSettings
+from workloads.settings import (
+    DataSettings,
+    InferSettings,
+    PositiveInt,
+    ServeSettings,
+    Settings,
+    TrainSettings,
+)
 
 _IMAGE = re.compile(
     r"[a-z0-9][-._/a-z0-9]*(:\d+/[-._/a-z0-9]+)?(:[\w][-.\w]{0,127}|@sha256:[0-9a-f]{64})"
@@ -181,7 +188,7 @@ class Kind(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     name: Name
-    kind: Literal["data", "train", "serve", "cluster"]
+    kind: Literal["data", "train", "serve", "infer", "cluster"]
 
 
 class DataSpec(DataSettings, JobTerms):
@@ -226,6 +233,17 @@ class ServeSpec(ServeSettings):
         return ServeSettings(**self.model_dump(include=set(ServeSettings.model_fields)))
 
 
+class InferSpec(InferSettings, JobTerms):
+    name: Name
+    kind: Literal["infer"]
+    slice: str
+    """Name of the slice. The job takes all of its copies."""
+    model: Origin
+
+    def settings(self) -> InferSettings:
+        return InferSettings(**self.model_dump(include=set(InferSettings.model_fields)))
+
+
 class ClusterSpec(Settings):
     """A Ray cluster to work on by hand, until it is taken out of the stack."""
 
@@ -236,10 +254,13 @@ class ClusterSpec(Settings):
     """After so long without work a slice is given back."""
 
 
-Workload = DataSpec | TrainSpec | ServeSpec | ClusterSpec
+JobSpec = DataSpec | TrainSpec | InferSpec
+"""What ends by itself."""
+Workload = JobSpec | ServeSpec | ClusterSpec
 WORKLOADS: dict[str, type[Workload]] = {
     "data": DataSpec,
     "train": TrainSpec,
     "serve": ServeSpec,
+    "infer": InferSpec,
     "cluster": ClusterSpec,
 }

@@ -12,6 +12,7 @@ from infra.config import (
     AutopilotCluster,
     DataSpec,
     GkeCluster,
+    InferSpec,
     LocalCluster,
     ServeSpec,
     StackConfig,
@@ -161,7 +162,7 @@ def _busy(users: list[Workload], usage: Usage) -> _Held:
     match users:
         case []:
             return _Held(0, "no workload uses it")
-        case [TrainSpec(deadline=deadline), *_]:
+        case [TrainSpec(deadline=deadline) | InferSpec(deadline=deadline), *_]:
             hours = usage.runs_per_month * deadline.total_seconds() / 3600
             return _Held(min(month, hours), f"{usage.runs_per_month} x {written(deadline)} at most")
         case [ServeSpec(), *_]:

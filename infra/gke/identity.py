@@ -18,6 +18,7 @@ from infra.config import (
     DataSpec,
     Folder,
     Hub,
+    InferSpec,
     ServeSpec,
     StackConfig,
     TrainSpec,
@@ -93,6 +94,11 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
         case TrainSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.data, data))
             yield checkpoints, WRITE
+            yield cache, WRITE
+        case InferSpec():
+            yield data, WRITE
+            yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
+            yield from ((bucket, READ) for bucket in _buckets(workload.prompts))
             yield cache, WRITE
         case ServeSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))

@@ -11,21 +11,24 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from infra.config import DataSpec, StackConfig, TrainSpec
+from infra.config import InferSpec, JobSpec, StackConfig, TrainSpec
 from infra.ray import places
 
 _SPECIAL = {"\\\\": "\\u005c", "$": "\\u0024", "`": "\\u0060"}
 
 
-def entrypoint(config: StackConfig, workload: DataSpec | TrainSpec) -> str:
+def entrypoint(config: StackConfig, workload: JobSpec) -> str:
     arguments = {
         "settings": shell_json(workload.settings().model_dump(mode="json")),
         "output": places.output(config, workload),
     }
-    if isinstance(workload, TrainSpec):
+    if isinstance(workload, TrainSpec | InferSpec):
         contract = config.slice(workload.slice).contract()
         arguments["slice"] = shell_json(asdict(contract))
+    if isinstance(workload, TrainSpec):
         arguments["corpus"] = places.corpus(config, workload)
+    if isinstance(workload, InferSpec):
+        arguments["model"] = places.MODEL_PATH
     words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
     return shlex.join(["python", "-m", f"workloads.{workload.kind}.main", *words])
 

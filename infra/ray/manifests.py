@@ -12,10 +12,10 @@ from typing import Any
 from infra.config import (
     ClusterSpec,
     DataSpec,
+    JobSpec,
     LocalCluster,
     ServeSpec,
     StackConfig,
-    TrainSpec,
     Workload,
 )
 from infra.gke.compute_class import class_name, migrates
@@ -41,7 +41,7 @@ def ray_cluster(config: StackConfig, workload: ClusterSpec) -> Manifest:
     return manifest
 
 
-def ray_job(config: StackConfig, workload: DataSpec | TrainSpec) -> Manifest:
+def ray_job(config: StackConfig, workload: JobSpec) -> Manifest:
     """Ends for good: by itself, or at its deadline."""
     spec: Manifest = {
         "entrypoint": entrypoint(config, workload),
@@ -145,8 +145,8 @@ def _data_group(config: StackConfig, workload: DataSpec) -> Manifest:
     }
 
 
-def _ending(workload: DataSpec | TrainSpec) -> Manifest:
-    """A training run's slices go at once, however it ends.
+def _ending(workload: JobSpec) -> Manifest:
+    """A job's slices go at once, however it ends.
 
     Rules of KubeRay 1.6 could keep the head, but know no job that was stopped: its slices would
     stay for ever.

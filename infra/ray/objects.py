@@ -4,7 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra.config import ClusterSpec, DataSpec, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.config import (
+    ClusterSpec,
+    DataSpec,
+    InferSpec,
+    JobSpec,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+    Workload,
+)
 from infra.gke.compute_class import compute_class
 from infra.ray import manifests, namespace, secrets
 from infra.ray.waits import must_finish
@@ -52,7 +61,9 @@ def objects(config: StackConfig) -> tuple[KubernetesObject, ...]:
 
 
 def workload_key(workload: Workload) -> str:
-    kinds = {"data": "RayJob", "train": "RayJob", "serve": "RayService", "cluster": "RayCluster"}
+    if isinstance(workload, JobSpec):
+        return f"RayJob/{workload.name}"
+    kinds = {"serve": "RayService", "cluster": "RayCluster"}
     return f"{kinds[workload.kind]}/{workload.name}"
 
 
@@ -67,8 +78,8 @@ def _shared(config: StackConfig) -> Iterator[KubernetesObject]:
 
 
 def _in_order(config: StackConfig) -> list[Workload]:
-    """Data, then training, then what serves: each after what it reads."""
-    kinds = ("data", "train", "serve", "cluster")
+    """Data, then training, then what uses the model: each after what it reads."""
+    kinds = ("data", "train", "infer", "serve", "cluster")
     return sorted(config.workloads, key=lambda workload: kinds.index(workload.kind))
 
 
@@ -86,7 +97,7 @@ def _workload(config: StackConfig, workload: Workload, needs: tuple[str, ...]) -
     key = workload_key(workload)
     finishes = must_finish(config, workload)
     match workload:
-        case DataSpec() | TrainSpec():
+        case DataSpec() | TrainSpec() | InferSpec():
             manifest = manifests.ray_job(config, workload)
             # A job runs once, whatever is changed in it afterwards: other terms are another job.
             return KubernetesObject(key, manifest, after, finishes, replace_on=("spec",))
@@ -108,7 +119,7 @@ def _earlier(config: StackConfig, workload: Workload) -> tuple[str, ...]:
     origin = None
     if isinstance(workload, TrainSpec):
         origin = workload.data
-    if isinstance(workload, ServeSpec):
+    if isinstance(workload, ServeSpec | InferSpec):
         origin = workload.model
     return (workload_key(config.workload(origin)),) if isinstance(origin, str) else ()
 

@@ -7,7 +7,16 @@ the stack file names.
 from dataclasses import dataclass
 from typing import assert_never
 
-from infra.config import DataSpec, ExistingCluster, Folder, Hub, ServeSpec, StackConfig, TrainSpec
+from infra.config import (
+    ExistingCluster,
+    Folder,
+    Hub,
+    InferSpec,
+    JobSpec,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+)
 from infra.config.runs import run_id
 from infra.gke.names import Role, bucket_name
 
@@ -31,9 +40,9 @@ def storage(config: StackConfig, role: Role) -> str:
     return f"gs://{bucket_name(config, role)}"
 
 
-def output(config: StackConfig, workload: DataSpec | TrainSpec) -> str:
+def output(config: StackConfig, workload: JobSpec) -> str:
     """What the job writes. A run with other settings or data begins anew, beside the first."""
-    if isinstance(workload, DataSpec):
+    if not isinstance(workload, TrainSpec):
         return f"{storage(config, 'data')}/{workload.name}"
     return f"{storage(config, 'checkpoints')}/{workload.name}/{run_id(config, workload)}"
 
@@ -49,7 +58,7 @@ def model(workload: ServeSpec) -> str:
     return workload.model.hub if isinstance(workload.model, Hub) else MODEL_PATH
 
 
-def model_mount(config: StackConfig, workload: ServeSpec) -> Mount | None:
+def model_mount(config: StackConfig, workload: ServeSpec | InferSpec) -> Mount | None:
     """None for a model that the engine fetches from the hub."""
     match workload.model:
         case Hub():
@@ -67,8 +76,8 @@ def _mount(url: str) -> Mount:
     return Mount(bucket, folder.strip("/"), MODEL_PATH)
 
 
-def _job(config: StackConfig, name: str) -> DataSpec | TrainSpec:
+def _job(config: StackConfig, name: str) -> JobSpec:
     found = config.workload(name)
-    if not isinstance(found, DataSpec | TrainSpec):
+    if not isinstance(found, JobSpec):
         raise TypeError(f"workload {name} writes nothing that another could read")
     return found

@@ -8,7 +8,14 @@ of several) are set by Google's webhook and by Ray Train, and by nobody else.
 
 from typing import Any
 
-from infra.config import AutopilotCluster, ExistingCluster, ServeSpec, StackConfig, Workload
+from infra.config import (
+    AutopilotCluster,
+    ExistingCluster,
+    InferSpec,
+    ServeSpec,
+    StackConfig,
+    Workload,
+)
 from infra.gke.compute_class import CLASS_LABEL, class_name
 from infra.gke.names import SLICE_LABEL
 from infra.ray import secrets
@@ -219,7 +226,8 @@ def _pod(config: StackConfig, workload: Workload, container: Manifest) -> Manife
 
 def _mount(config: StackConfig, workload: Workload) -> Mount | None:
     """On every pod of the workload: the head reads the model's settings, the hosts its weights."""
-    return model_mount(config, workload) if isinstance(workload, ServeSpec) else None
+    reads = isinstance(workload, ServeSpec | InferSpec)
+    return model_mount(config, workload) if reads else None
 
 
 def _bucket(mount: Mount) -> Manifest:

@@ -1,34 +1,14 @@
 """The training job on a simulated v5p slice of two hosts: real raylets, a real JaxTrainer."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from pathlib import Path
 
 import pytest
-from ray._common.utils import get_default_ray_temp_dir
-from ray.cluster_utils import Cluster
 from safetensors import safe_open
 
-from workloads.contract import SliceContract
+from tests.workloads.simulated import CONTRACT, Job, Slice
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-CONTRACT = SliceContract(
-    name="drill",
-    slices=1,
-    generation="v5p",
-    machine_type="ct5p-hightpu-4t",
-    topology="2x2x2",
-    hosts=2,
-    chips_per_host=4,
-    hbm_gib_per_chip=95,
-    accelerator_type="TPU-V5P",
-    pod_type="v5p-16",
-)
 SETTINGS = {
     "model": {
         "hidden_size": 32,
@@ -48,90 +28,6 @@ SETTINGS = {
     "evaluate_every": 1000,
     "log_every": 2,
 }
-
-
-class Slice:
-    """One simulated slice whose hosts can be lost and come back."""
-
-    def __init__(self, folder):
-        Path(get_default_ray_temp_dir()).mkdir(
-            exist_ok=True
-        )  # cluster_utils notes its address in there
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 2, "include_dashboard": False, "temp_dir": folder},
-        )
-        self.nodes = [self._host(i) for i in range(CONTRACT.hosts)]
-
-    def lose_host(self, index):
-        self.cluster.remove_node(self.nodes[index], allow_graceful=False)
-        self.cluster.wait_for_nodes(timeout=60)  # until Ray has noticed
-
-    def bring_back_host(self, index):
-        self.nodes[index] = self._host(index)
-
-    def _host(self, index):
-        name, chips = "slice-0", CONTRACT.chips_per_host
-        head = {f"TPU-{CONTRACT.pod_type}-head": 1} if index == 0 else {}
-        return self.cluster.add_node(
-            num_cpus=2,
-            resources={"TPU": chips, f"accelerator_type:{CONTRACT.accelerator_type}": 1, **head},
-            labels={
-                "ray.io/tpu-slice-name": name,
-                "ray.io/tpu-worker-id": str(index),
-                "ray.io/tpu-topology": CONTRACT.topology,
-                "ray.io/tpu-pod-type": CONTRACT.pod_type,
-                "ray.io/accelerator-type": CONTRACT.accelerator_type,
-            },
-            env_vars={
-                "TPU_NAME": name,
-                "TPU_WORKER_ID": str(index),
-                "TPU_ACCELERATOR_TYPE": CONTRACT.pod_type,
-                "TPU_TOPOLOGY": CONTRACT.topology,
-                "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
-            },
-        )
-
-
-class Job:
-    """A driver process, and the lines that people read of it."""
-
-    def __init__(self, address, module, *arguments):
-        self.lines = []
-        self._changed = threading.Condition()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            env=os.environ | {"RAY_ADDRESS": address},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def wait_for(self, text, timeout_s):
-        with self._changed:
-            found = self._changed.wait_for(lambda: text in "\n".join(self.lines), timeout_s)
-        assert found, f"no {text!r} within {timeout_s} s of: {self.lines}"
-
-    def finish(self, timeout_s):
-        try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            pytest.fail(f"not finished within {timeout_s} s: {self.lines}")
-        self._reader.join(timeout=10)
-        return code
-
-    def _read(self):
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if "raytpu | " in line:
-                with self._changed:
-                    self.lines.append(line.split("raytpu | ")[1].strip())
-                    self._changed.notify_all()
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +111,7 @@ def test_what_does_not_fit_is_refused_before_the_slice_is_taken(tpu, corpus, tmp
     assert "mesh: data 2 x tensor 3 is 6 chips, but slice drill has 8" in text
     assert "global_batch: 12 rows do not divide over 8 chips; use 8 or 16" in text
     assert "warmup_steps: 60 leave nothing of 60 steps" in text
-    assert "model.attention_heads: 2 is not a multiple of mesh axis tensor 3" in text
+    assert "model: attention_heads 2 is not a multiple of mesh axis tensor 3" in text
 
 
 def test_a_slice_that_is_not_whole_is_waited_for_and_then_given_up(tpu, corpus, tmp_path):
