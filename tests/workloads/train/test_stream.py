@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.data.corpus import Corpus, Part, Split
-from workloads.train.stream import Batches, Order, Reader, blocks
+from workloads.train.stream import PADDING, Batches, Order, Reader, blocks
+
+CARRY = Batches(global_batch=2, hosts=1)
 
 lengths = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 
@@ -26,16 +28,20 @@ def places(stretches):
     return [(s.epoch, s.file, s.group, i) for s in stretches for i in range(s.first, s.last)]
 
 
+def order_of(rows, group, seed, epoch_rows=None):
+    return Order(split_of(rows), group, seed, sum(rows) if epoch_rows is None else epoch_rows)
+
+
 @given(lengths, st.integers(1, 7), st.integers(0, 9), st.integers(0, 200), st.integers(0, 200))
 def test_any_part_of_the_stream_is_that_part_of_the_whole(rows, group, seed, position, count):
-    order = Order(split_of(rows), group, seed)
+    order = order_of(rows, group, seed)
     whole = places(order.stretches(0, position + count))
     assert places(order.stretches(position, count)) == whole[position:]
 
 
 @given(lengths, st.integers(1, 7), st.none() | st.integers(0, 9), st.integers(1, 3))
 def test_every_epoch_has_every_row_once(rows, group, seed, epochs):
-    seen = Counter(places(Order(split_of(rows), group, seed).stretches(0, epochs * sum(rows))))
+    seen = Counter(places(order_of(rows, group, seed).stretches(0, epochs * sum(rows))))
     expected = {
         (epoch, f"train/{i}.parquet", row // group, row % group)
         for epoch in range(epochs)
@@ -95,17 +101,61 @@ def corpus(tmp_path):
 
 
 def test_rows_are_read_whole_and_shuffled_anew_each_epoch(tmp_path, corpus):
-    reader = Reader(str(tmp_path), corpus, corpus.train, 5)
+    reader = Reader(str(tmp_path), corpus, corpus.train, 5, CARRY)
     first, second = np.split(reader.rows(0, 22), 2)
     assert first.dtype == np.int32
     assert (first == first[:, :1]).all()
     assert sorted(first[:, 0]) == sorted(second[:, 0]) == list(range(11))
     assert first[:, 0].tolist() != second[:, 0].tolist()
-    other = Reader(str(tmp_path), corpus, corpus.train, 6).rows(0, 11)
+    other = Reader(str(tmp_path), corpus, corpus.train, 6, CARRY).rows(0, 11)
     assert first[:, 0].tolist() != other[:, 0].tolist()
 
 
 def test_without_a_seed_rows_come_as_they_were_written(tmp_path, corpus):
-    reader = Reader(str(tmp_path), corpus, corpus.train, None)
+    reader = Reader(str(tmp_path), corpus, corpus.train, None, CARRY)
     assert reader.rows(2, 9)[:, 0].tolist() == list(range(2, 11))
     assert reader.rows(11, 0).shape == (0, 3)
+
+
+@given(lengths, st.integers(1, 7), st.integers(1, 40), st.integers(1, 3))
+def test_drop_ends_each_epoch_with_its_last_full_batch(rows, group, batch, epochs):
+    size = Batches(batch, 1, "drop").epoch_rows(sum(rows))
+    assert (size, sum(rows) - size) == (sum(rows) // batch * batch, sum(rows) % batch)
+    if size == 0:
+        return  # refused before it is read
+    order = order_of(rows, group, 3, size)
+    whole = places(order_of(rows, group, 3).stretches(0, epochs * sum(rows)))
+    expected = [row for e in range(epochs) for row in [one for one in whole if one[0] == e][:size]]
+    assert places(order.stretches(0, epochs * size)) == expected
+
+
+@given(lengths, st.integers(1, 7), st.integers(1, 40), st.integers(0, 90), st.integers(0, 90))
+def test_pad_fills_the_last_batch_of_each_epoch_and_loses_no_row(rows, group, batch, at, count):
+    total = sum(rows)
+    size = Batches(batch, 1, "pad").epoch_rows(total)
+    assert size % batch == 0
+    assert 0 <= size - total < batch
+    order = order_of(rows, group, 3, size)
+    filled = {s.position + i for s in order.stretches(at, count) for i in range(s.last - s.first)}
+    assert filled == {place for place in range(at, at + count) if place % size < total}
+
+
+def test_padding_is_no_token_and_stands_where_no_row_does(tmp_path, corpus):
+    padded = Batches(global_batch=4, hosts=1, ragged="pad")
+    rows = Reader(str(tmp_path), corpus, corpus.train, None, padded).rows(8, 6)
+    assert rows[:, 0].tolist() == [8, 9, 10, PADDING, 0, 1]
+    assert (rows == rows[:, :1]).all()
+
+
+@pytest.mark.parametrize(
+    ("ragged", "steps", "told"),
+    [
+        ("carry", 10, "80 of 1,003 rows are seen, each once; 923 are left out"),
+        ("carry", 250, "1.99 epochs of 1,003 rows; none is left out"),
+        ("raise", 250, "1.99 epochs of 1,003 rows; none is left out"),
+        ("drop", 250, "2.00 epochs of 1,003 rows; each leaves out 3, which fill no batch"),
+        ("pad", 252, "2.00 epochs of 1,003 rows; each is filled up by 5 rows that count for"),
+    ],
+)
+def test_a_run_says_what_it_leaves_out(ragged, steps, told):
+    assert Batches(8, 4, ragged).told(1003, steps).startswith(told)
