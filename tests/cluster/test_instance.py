@@ -45,7 +45,7 @@ def test_a_killed_cluster_takes_its_programs_pods_and_networks_with_it(tmp_path)
     assert process
     process.kill()
     wait(lambda: not running(str(tmp_path)))
-    assert not any(one.is_running() for one in operators)
+    wait(lambda: not any(one.is_running() for one in operators))
     assert instance.process() is None
     assert instance.stop() is False
     assert bridges() <= before

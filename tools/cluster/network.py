@@ -64,6 +64,7 @@ class Network:
         number, lock = _first_free()
         with lock:
             network = cls(number)
+            _remove(number)  # of one that has died since the sweep
             try:
                 network._make()
                 yield network

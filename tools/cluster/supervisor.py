@@ -11,6 +11,7 @@ import json
 import logging
 import signal
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +40,8 @@ from tools.cluster.webhook import Webhook
 from tools.go.build import BuildError, find
 
 WATCH_S = 0.5
+THREADS = {"kubelet", "services", "webhook"}
+"""Parts that run in this process."""
 
 logger = logging.getLogger("cluster")
 
@@ -120,12 +123,14 @@ def run(folder: Path, stack: str) -> None:
 
 
 def _watch(plane: ControlPlane, programs: list[Program]) -> None:
-    """Raises ProgramError when one ends by itself; restarts the API server when asked to."""
+    """Raises when a part ends by itself; restarts the API server when asked to."""
     asked: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: asked.append(number))
     while True:
         for program in programs:
             program.check()
+        if dead := THREADS - {thread.name for thread in threading.enumerate()}:
+            raise SupervisorError(f"{', '.join(dead)} ended by itself; the lines above say why")
         if asked:
             asked.clear()
             plane.restart_api_server()
