@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.request
 import uuid
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -161,18 +162,16 @@ def set_endpoints(api, namespace, name, endpoints):
     slices = client.DiscoveryV1Api(api)
     slices.delete_collection_namespaced_endpoint_slice(namespace)
     for index, (host, port, ready) in enumerate(endpoints):
-        slices.create_namespaced_endpoint_slice(
-            namespace,
-            {
-                "metadata": {
-                    "name": f"{name}-{index}",
-                    "labels": {"kubernetes.io/service-name": name},
-                },
-                "addressType": "IPv4",
-                "endpoints": [{"addresses": [host], "conditions": {"ready": ready}}],
-                "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        manifest: Any = {
+            "metadata": {
+                "name": f"{name}-{index}",
+                "labels": {"kubernetes.io/service-name": name},
             },
-        )
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [host], "conditions": {"ready": ready}}],
+            "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        }
+        slices.create_namespaced_endpoint_slice(namespace, manifest)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -60,7 +61,9 @@ def numbered_worker(replica, host, **options):
 def patched(pod, slot=None):
     """The pod with its patch; `env` by container, as a kubelet resolves it: the last one counts."""
     pod = copy.deepcopy(pod)
-    for step in tpu_admission.mutate(pod, slot or tpu_admission.numbered(pod)):
+    slot = slot or tpu_admission.numbered(pod)
+    assert slot is not None
+    for step in tpu_admission.mutate(pod, slot):
         assert step["op"] == "add"
         *path, last = step["path"].strip("/").split("/")
         target = pod
@@ -281,6 +284,12 @@ def create(pods, namespace, pod):
     return created, env
 
 
+def told(refusal):
+    """What kubectl would print."""
+    assert refusal.value.body
+    return json.loads(refusal.value.body)["message"]
+
+
 def place(created):
     pod, env = created
     return pod.metadata.labels["replicaIndex"], int(env["TPU_WORKER_ID"])
@@ -310,7 +319,7 @@ def test_the_user_reads_that_the_webhook_failed_as_with_the_real_one(pods, names
     del pod["spec"]["nodeSelector"]
     with pytest.raises(ApiException) as refused:
         create(pods, namespace, pod)
-    message = json.loads(refused.value.body)["message"]
+    message = told(refused)
     assert 'failed calling webhook "kuberay-tpu-webhook.ray-system.svc"' in message
     assert "Failed to mutate Pod" in message
 
@@ -323,7 +332,7 @@ def test_labels_that_a_class_decides_are_denied_beside_it(pods, namespace):
     }
     with pytest.raises(ApiException) as denied:
         create(pods, namespace, pod)
-    assert "nodeSelector cloud.google.com/gke-spot cannot be used" in denied.value.body
+    assert "nodeSelector cloud.google.com/gke-spot cannot be used" in told(denied)
 
 
 def know_ray_clusters(api):
@@ -331,7 +340,7 @@ def know_ray_clusters(api):
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": "rayclusters", "kind": "RayCluster"}
-    manifest = {
+    manifest: Any = {
         "metadata": {"name": "rayclusters.ray.io"},
         "spec": {"group": "ray.io", "scope": "Namespaced", "names": names, "versions": [version]},
     }
@@ -374,7 +383,7 @@ def test_a_wrong_number_of_hosts_is_denied_in_the_webhooks_words(
     arguments = ("ray.io", "v1", namespace, "rayclusters", manifest)
     with pytest.raises(ApiException) as denied:
         clusters.create_namespaced_custom_object(*arguments)
-    assert json.loads(denied.value.body)["message"] == (
+    assert told(denied) == (
         'admission webhook "raycluster-kuberay-tpu-webhook.ray-system.svc" denied the request: '
         + MISMATCH
     )

@@ -166,7 +166,7 @@ def _variables(pod: Manifest, slot: Slot, index: int) -> list[Manifest]:
     wanted["TPU_WORKER_ID"] = str(slot.host * len(ours) + place if newest else slot.host)
     wanted["TPU_NAME"] = f"{group}-{slot.replica}"
 
-    added = [
+    added: list[Manifest] = [
         {"name": name, "value": value}
         for name, value in wanted.items()
         if (given := _value(container, name)) != value and _is_open(name, given, place)

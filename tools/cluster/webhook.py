@@ -6,11 +6,13 @@ log.
 """
 
 import base64
+import contextlib
 import json
 import logging
 import ssl
 import threading
 import time
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kubernetes import client
+from urllib3.exceptions import HTTPError
 
 from tools.cluster import class_admission, tpu_admission
 from tools.cluster.certificates import Authority
@@ -78,7 +81,8 @@ class Numbering:
     def _list(self, group: Group) -> list[Manifest]:
         selector = f"{CLUSTER}={group.cluster},{GROUP}={group.name}"
         pods = self._pods.list_namespaced_pod(group.namespace, label_selector=selector)
-        return [self._api.sanitize_for_serialization(pod) for pod in pods.items]
+        plain: Any = self._api.sanitize_for_serialization(pods.items)
+        return plain
 
 
 class Webhook:
@@ -93,7 +97,6 @@ class Webhook:
         self._api = client.AdmissionregistrationV1Api(api)
         self._folder = folder
         self._numbering = Numbering(api)
-        self._server: ThreadingHTTPServer | None = None
 
     def __enter__(self) -> Self:
         authority = Authority(self._folder)
@@ -102,7 +105,11 @@ class Webhook:
         context.load_cert_chain(pair.public, pair.private)
         self._server = _Server(context, self._numbering)
         threading.Thread(target=self._server.serve_forever, daemon=True, name="webhook").start()
-        self._register(self._server.server_port, authority.path.read_bytes())
+        try:
+            self._register(self._server.server_port, authority.path.read_bytes())
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(
@@ -111,12 +118,15 @@ class Webhook:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         try:
-            self._unregister()
+            with contextlib.suppress(HTTPError):  # a server that is gone asks nobody
+                self._unregister()
         finally:
-            if self._server is not None:
-                self._server.shutdown()
-                self._server.server_close()
+            self._server.shutdown()
+            self._server.server_close()
 
     def _register(self, port: int, authority: bytes) -> None:
         self._unregister()  # of a run that crashed: its port is another's now
@@ -175,8 +185,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, context: ssl.SSLContext, numbering: Numbering) -> None:
         self._context = context
-        self.numbering = numbering
-        super().__init__((ADDRESS, 0), _Handler)
+        super().__init__((ADDRESS, 0), partial(_Handler, numbering))
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         # In the connection's own thread: a client that says nothing holds up nobody else.
@@ -191,7 +200,10 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_TIMEOUT_S
-    server: _Server
+
+    def __init__(self, numbering: Numbering, *arguments: Any) -> None:
+        self._numbering = numbering
+        super().__init__(*arguments)  # which answers all requests of the connection
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -201,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.BAD_REQUEST, b"Invalid Kind")
             return
         try:
-            response = review(path, body["request"], self.server.numbering)
+            response = review(path, body["request"], self._numbering)
         except Refused as refusal:
             verb = path.removeprefix("/")
             log.warning("webhook: failed to %s %s: %s", verb, body["request"].get("name"), refusal)
