@@ -12,6 +12,8 @@ from rich.table import Table
 
 from infra.cli.preflight import GIB, Outcome, Row
 from infra.cli.report import print_line, print_table, stdout
+from infra.preflight.estimate import Estimate
+from workloads.preflight.program import Measured
 
 HEADINGS = (
     "workload",
@@ -93,15 +95,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         return (*known, "", "", "", "", "")
     return (
         *known,
-        f"{measured.flops / 1e12:.3g}",
+        f"{measured.flops / 1e12:.4g}",
         _sent(row),
         _duration(expected.step_s),
         expected.bound_by,
-        f"at most {expected.utilisation:.0%}",
+        _share(expected.utilisation),
     )
 
 
-def _hbm(measured: Any) -> str:
+def _hbm(measured: Measured) -> str:
     used = measured.hbm_bytes
     amount = f"> {_size(measured.argument_bytes)}" if used is None else _size(used)
     return f"{amount} of {_size(measured.limit_bytes)}"
@@ -116,6 +118,10 @@ def _sent(row: Row) -> str:
 def _size(amount: int) -> str:
     size, unit = next(((size, unit) for size, unit in _STEPS if amount >= size), (1, "B"))
     return f"{amount / size:.4g} {unit}"
+
+
+def _share(utilisation: float) -> str:
+    return f"at most {utilisation:.0%}" if utilisation >= 0.01 else "below 1%"  # noqa: PLR2004
 
 
 def _duration(time_s: float) -> str:
@@ -136,8 +142,6 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def _row_as_json(row: Row) -> dict[str, Any]:
-    expected = row.estimate
-    times = asdict(expected) if expected else None
     return {
         "workload": row.subject.workload.name,
         "step": row.step.kind,
@@ -147,11 +151,14 @@ def _row_as_json(row: Row) -> dict[str, Any]:
         "fits": row.measured.fits,
         "cached": row.cached,
         **row.measured.model_dump(mode="json"),
-        "estimate": times
-        and {
-            **times,
-            "step_s": expected.step_s if expected else None,
-            "bound_by": expected.bound_by if expected else None,
-            "utilisation": expected.utilisation if expected else None,
-        },
+        "estimate": None if row.estimate is None else _estimate_as_json(row.estimate),
+    }
+
+
+def _estimate_as_json(expected: Estimate) -> dict[str, Any]:
+    return {
+        **asdict(expected),
+        "step_s": expected.step_s,
+        "bound_by": expected.bound_by,
+        "utilisation": expected.utilisation,
     }

@@ -18,7 +18,7 @@ from infra.tpu.slice import SliceSpec, TpuSlice
 from workloads.preflight.program import Answer, Measured, ServeStep, TrainStep
 from workloads.settings import MeshSettings, TrainMesh
 
-TRIES = 2
+TRIES = 3
 """Compilations of each kind of change: one takes up to minutes, and what is far is no help."""
 Ask = Callable[[TrainStep | ServeStep], Answer]
 
@@ -76,29 +76,30 @@ def _kinds(subject: Subject, need: Need) -> list[Iterator[_Change]]:
 def _meshes(subject: Subject, need: Need) -> Iterator[_Change]:
     """Those that share a copy among more chips, as few more as possible; fsdp before tensor."""
     mesh = _mesh(subject)
-    chips = mesh.devices
-    axes = ("data", "fsdp", "tensor")
-    sizes = [size for size in range(1, chips + 1) if chips % size == 0]
-    fits = [
-        dict(zip(axes, cut, strict=True))
-        for cut in product(sizes, repeat=3)
-        if cut[0] * cut[1] * cut[2] == chips and _sharing(cut) > _sharing(tuple(mesh.axes.values()))
+    sizes = [size for size in range(1, mesh.devices + 1) if mesh.devices % size == 0]
+    cuts = [
+        TrainMesh(data=mesh.devices // (fsdp * tensor), fsdp=fsdp, tensor=tensor)
+        for fsdp, tensor in product(sizes, repeat=2)
+        if mesh.devices % (fsdp * tensor) == 0 and fsdp * tensor > _sharing(mesh)
     ]
-    for cut in sorted(fits, key=lambda cut: (cut["fsdp"] * cut["tensor"], cut["tensor"])):
+    for cut in sorted(cuts, key=lambda cut: (_sharing(cut), cut.tensor)):
         if _divides(subject, cut):
-            yield _change(subject, need, f"mesh {_said(cut)}", mesh=_as_mesh(subject, cut))
+            yield _change(subject, need, f"mesh {cut}", {"mesh": _as_mesh(subject, cut)})
 
 
 def _parts(subject: Subject, workload: TrainSpec, need: Need) -> Iterator[_Change]:
-    """The same update by recomputing activations, then also from a batch in more and more parts."""
-    chips, parts = workload.mesh.devices, workload.gradient_accumulation_steps
-    if workload.remat == "none":
-        yield _change(subject, need, "remat layers", remat="layers")
-    while workload.global_batch % (2 * parts * chips) == 0:
+    """The same update from a batch in more and more parts, and with activations computed anew."""
+    declared, chips = workload.gradient_accumulation_steps, workload.mesh.devices
+    parts = declared
+    while workload.global_batch % (parts * chips) == 0:
+        for remat in dict.fromkeys([workload.remat, "layers"]):
+            update = {"gradient_accumulation_steps": parts, "remat": remat}
+            said = " and ".join(
+                f"{key} {value}" for key, value in update.items() if value != getattr(workload, key)
+            )
+            if said:
+                yield _change(subject, need, said, update)
         parts *= 2
-        said = f"remat layers and gradient_accumulation_steps {parts}"
-        change = {"remat": "layers", "gradient_accumulation_steps": parts}
-        yield _change(subject, need, said, **change)
 
 
 def _batches(subject: Subject, need: Need) -> Iterator[_Change]:
@@ -110,7 +111,7 @@ def _batches(subject: Subject, need: Need) -> Iterator[_Change]:
         key, batch, least = "max_batch", workload.max_batch, _mesh(subject).data
     while batch // 2 >= least:
         batch = batch // 2 // least * least
-        yield _change(subject, need, f"{key} {batch}", **{key: batch})
+        yield _change(subject, need, f"{key} {batch}", {key: batch})
 
 
 def _larger_slices(subject: Subject, workload: TrainSpec, need: Need) -> Iterator[_Change]:
@@ -122,11 +123,11 @@ def _larger_slices(subject: Subject, workload: TrainSpec, need: Need) -> Iterato
         if times < 2 or rest or not larger.reserved_whole:  # noqa: PLR2004 - no larger
             continue
         for axis in ("data", "fsdp"):
-            cut = {**mesh.axes, axis: mesh.axes[axis] * times}
+            cut = TrainMesh(**{**mesh.axes, axis: mesh.axes[axis] * times})
             if _divides(subject, cut) and workload.global_batch % (larger.chips * tpu.count) == 0:
-                said = f"topology {topology} with mesh {_said(cut)}"
+                said = f"topology {topology} with mesh {cut}"
                 moved = replace(subject, tpu=larger)
-                yield _change(moved, need, said, before=subject, mesh=TrainMesh(**cut))
+                yield _change(moved, need, said, {"mesh": cut}, before=subject)
 
 
 def _larger_hosts(subject: Subject, workload: ServeSpec, need: Need) -> Iterator[_Change]:
@@ -134,17 +135,22 @@ def _larger_hosts(subject: Subject, workload: ServeSpec, need: Need) -> Iterator
     tpu = subject.tpu
     machines = [one for one in MACHINES.values() if one.generation == tpu.generation.name]
     for machine in sorted(machines, key=lambda one: one.chips):
-        cut = {"data": 1, "fsdp": 1, "tensor": machine.chips}
+        cut = TrainMesh(tensor=machine.chips)
         if machine.chips <= tpu.chips or not _divides(subject, cut):
             continue
         larger = _resolved(tpu, machine.name, machine.host_topology)
-        said = f"topology {larger.topology} on {machine.name} with mesh {_said(cut)}"
+        said = f"topology {larger.topology} on {machine.name} with mesh {cut}"
         moved = replace(subject, tpu=larger, workload=workload)
-        yield _change(moved, need, said, before=subject, mesh=_as_mesh(subject, cut))
+        yield _change(moved, need, said, {"mesh": _as_mesh(subject, cut)}, before=subject)
 
 
 def _change(
-    subject: Subject, need: Need, said: str, *, before: Subject | None = None, **update: Any
+    subject: Subject,
+    need: Need,
+    said: str,
+    update: dict[str, Any],
+    *,
+    before: Subject | None = None,
 ) -> _Change:
     """The subject with other settings, and what it is expected to need."""
     changed = replace(subject, workload=subject.workload.model_copy(update=update))
@@ -157,15 +163,11 @@ def _weight(after: Subject, before: Subject) -> tuple[float, float]:
     if isinstance(after.workload, TrainSpec) and isinstance(before.workload, TrainSpec):
         new, old = after.workload, before.workload
         kept = 1 / after.model.layers if new.remat != old.remat else 1.0
-        return _shared(old) / _shared(new), kept * _rows(new) / _rows(old)
+        return _sharing(old.mesh) / _sharing(new.mesh), kept * _rows(new) / _rows(old)
     new_mesh, old_mesh = _mesh(after), _mesh(before)
     shared = old_mesh.tensor / new_mesh.tensor
     batch = _served_rows(after) / _served_rows(before)
     return shared * min(1.0, batch * old_mesh.data / new_mesh.data), shared
-
-
-def _shared(workload: TrainSpec) -> int:
-    return workload.mesh.fsdp * workload.mesh.tensor
 
 
 def _rows(workload: TrainSpec) -> float:
@@ -184,29 +186,24 @@ def _mesh(subject: Subject) -> MeshSettings:
     return workload.mesh_on(subject.tpu.chips)
 
 
-def _as_mesh(subject: Subject, cut: dict[str, int]) -> MeshSettings:
+def _as_mesh(subject: Subject, cut: TrainMesh) -> MeshSettings:
     if isinstance(subject.workload, TrainSpec):
-        return TrainMesh(**cut)
-    return MeshSettings(data=cut["data"], tensor=cut["tensor"])
+        return cut
+    return MeshSettings(data=cut.data, tensor=cut.tensor)
 
 
-def _divides(subject: Subject, cut: dict[str, int]) -> bool:
+def _divides(subject: Subject, cut: TrainMesh) -> bool:
     """Whether the workload's rules allow such a mesh."""
-    if subject.model.uneven(cut):
+    if subject.model.uneven(cut.axes):
         return False
     if isinstance(subject.workload, TrainSpec):
-        return cut["data"] % subject.tpu.count == 0
-    return cut["fsdp"] == 1 and subject.workload.max_batch % cut["data"] == 0
+        return cut.data % subject.tpu.count == 0
+    return cut.fsdp == 1 and subject.workload.max_batch % cut.data == 0
 
 
-def _sharing(cut: tuple[int, ...]) -> int:
+def _sharing(mesh: MeshSettings) -> int:
     """Chips that share a copy."""
-    _, fsdp, tensor = cut
-    return fsdp * tensor
-
-
-def _said(cut: dict[str, int]) -> str:
-    return str(TrainMesh(**cut))
+    return mesh.devices // mesh.data
 
 
 def _resolved(tpu: TpuSlice, machine: str, topology: str) -> TpuSlice:

@@ -32,8 +32,11 @@ def _answer(program: TrainStep | ServeStep, cache: Cache) -> Answer:
 
     try:
         measured = measure(program)
-    except (UserError, ModelError) as error:
-        return Answer(refused="; ".join(error.faults))
+    except ModelError as error:
+        faults = ", ".join(error.faults)
+        return Answer(refused=f"the model cannot be cut so: {faults}; use another mesh or model")
+    except UserError as error:
+        return Answer(refused=str(error))
     cache.write(program, measured)
     return Answer(measured=measured)
 

@@ -1,6 +1,7 @@
 """`raytpu preflight`: what it prints and how it exits. Some of these compile for a v5e 2x2."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -10,15 +11,16 @@ from typer.testing import CliRunner
 from infra.cli.app import app
 from infra.preflight.compiler import Compiler
 from tests.infra.config.stack import GKE, SOUND, changed, on_gke
+from workloads.preflight.program import Answer, Collective, Measured
 
 pytestmark = pytest.mark.timeout(900)
-LARGE = {  # 1.5 billion parameters: 18 GB with what Adam keeps of them, on chips of 16 GiB
+SMALL = {
     "layers": 1,
-    "hidden_size": 8192,
-    "intermediate_size": 57344,
-    "attention_heads": 4,
-    "key_value_heads": 4,
-    "head_dim": 128,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "attention_heads": 16,
+    "key_value_heads": 16,
+    "head_dim": 8,
 }
 
 
@@ -41,6 +43,27 @@ def broken(monkeypatch):
     monkeypatch.setattr(Compiler, "_start", other)
 
 
+@pytest.fixture
+def played(monkeypatch):
+    """A compiler by which each step does two seconds of work and takes one of each resource."""
+    collectives = [("all-reduce", 32, 3 * 2**20), ("dcn", 2, 2**20)]
+    measured = Measured(
+        argument_bytes=2**30,
+        hbm_bytes=3 * 2**30,
+        limit_bytes=32 * 2**30,
+        flops=2 * 918e12,
+        traffic_bytes=1638e9,
+        collectives=tuple(
+            Collective.model_validate(
+                {"kind": kind, "group": group, "count": 1, "payload_bytes": payload}
+            )
+            for kind, group, payload in collectives
+        ),
+        unknown_loops=2,
+    )
+    monkeypatch.setattr(Compiler, "ask", lambda *_: Answer(measured=measured))
+
+
 def write(path, stack):
     values = {f"raytpu:{key}": value for key, value in stack.items()}
     path.write_text(yaml.safe_dump({"config": values}))
@@ -51,38 +74,49 @@ def preflight(*arguments):
     return CliRunner().invoke(app, ["preflight", *arguments])
 
 
-def too_large(mesh):
-    """Training alone, on a v5e 2x2."""
+def training(**settings):
+    """Alone, on a v5e 2x2."""
     host = {"name": "train", "machine_type": "ct5lp-hightpu-4t", "topology": "2x2"}
-    trainer = {**SOUND["workloads"][1], "mesh": mesh, "global_batch": 8, "model": LARGE}
-    return {**SOUND, "slices": [host], "workloads": [SOUND["workloads"][0], trainer]}
+    corpus = {**SOUND["workloads"][0], "sequence_length": 4096}
+    trainer = {
+        **SOUND["workloads"][1],
+        "mesh": {"data": 4},
+        "global_batch": 64,
+        "model": SMALL,
+        **settings,
+    }
+    return {**SOUND, "slices": [host], "workloads": [corpus, trainer]}
 
 
-def test_a_model_too_large_is_refused_with_a_mesh_that_then_fits(project):
-    declared = preflight(write(project / "Pulumi.large.yaml", too_large({"data": 4})))
+def test_activations_too_large_are_refused_with_settings_that_then_fit(project):
+    """Scores of 16 sequences of 4096 tokens and 16 heads a chip: 8 GiB in bfloat16 alone."""
+    declared = preflight(write(project / "Pulumi.large.yaml", training()))
     assert declared.exit_code == 1, declared.output
-    [line] = [line for line in declared.stdout.splitlines() if "needs" in line]
-    assert line.startswith(
-        "Pulumi.large.yaml: raytpu:workloads[1]: train of pretrain needs more than "
-    )
-    assert "of slice train it may have 16.00; use mesh data 2 x fsdp 2 x tensor 1, which" in line
+    [line] = [line for line in declared.stdout.splitlines() if " needs " in line]
+    assert line.startswith("Pulumi.large.yaml: raytpu:workloads[1]: train of pretrain needs ")
+    said = "GiB of HBM a chip, and of slice train it may have 15.75; use (.*), which needs (.*)"
+    found = re.search(said, line)
+    assert found, line
+    names = re.findall(r"(remat|gradient_accumulation_steps) (\w+)", found[1])
+    settings = {name: int(value) if value.isdigit() else value for name, value in names}
+    assert settings
 
-    proposed = write(project / "Pulumi.cut.yaml", too_large({"data": 2, "fsdp": 2, "tensor": 1}))
+    proposed = write(project / "Pulumi.parts.yaml", training(**settings))
     fitting = preflight(proposed, "--json")
     assert fitting.exit_code == 0, fitting.output
     [stack] = json.loads(fitting.stdout)["stacks"]
     [step] = stack["steps"]
     assert step["cached"]  # it was compiled to be proposed
     assert step["fits"]
-    assert f"which needs {step['hbm_bytes'] / 2**30:.2f}" in line
-    assert step["hbm_bytes"] > step["argument_bytes"] > 12 * 1.5e9 / 2
+    assert found[2] == f"{step['hbm_bytes'] / 2**30:.2f}"
+    assert step["argument_bytes"] < 2**23 < step["hbm_bytes"] < 15.75 * 2**30
     assert step["estimate"]["step_s"] > 0
 
-    table = preflight(proposed).stdout
-    assert table.startswith("Pulumi.cut.yaml: 1 step compiled, and all fit\n")
-    row = table.splitlines()[-1]
-    assert row.split("  ")[:4] == ["pretrain", "train", "v5e 2x2", "data 2 x fsdp 2 x tensor 1"]
-    assert "of 16 GiB" in row
+    table = preflight(proposed).stdout.splitlines()
+    assert table[0] == "Pulumi.parts.yaml: 1 step compiled, and all fit"
+    assert table[-1].split("  ")[:2] == ["pretrain", "train"]
+    assert "v5e 2x2  data 4 x tensor 1  " in table[-1]
+    assert " GiB of 16 GiB  " in table[-1]
 
 
 @pytest.mark.usefixtures("project", "broken")
@@ -108,22 +142,52 @@ def test_a_compiler_that_ends_is_a_line_for_each_workload_and_exit_code_2(projec
     ]
 
 
+@pytest.mark.usefixtures("played")
+def test_a_run_over_several_slices_is_shown_with_what_crosses_them(project):
+    slices = {"slices__0__topology": "4x8", "slices__0__count": 2}
+    trainer = {"workloads__1__mesh": {"data": 16, "tensor": 4}, "workloads__1__global_batch": 64}
+    heads = {"workloads__1__model": {"attention_heads": 8, "key_value_heads": 4}}
+    stack = on_gke(**slices, **trainer, **heads, workloads__1__dtype="float32")
+    result = preflight(write(project / "Pulumi.two.yaml", stack))
+    assert result.exit_code == 0, result.output
+    lines = [line.removeprefix("Pulumi.two.yaml: ") for line in result.stdout.splitlines()]
+    place = "raytpu:workloads[1]: train of pretrain:"
+    rounds = "2 loops send something each round, and how many rounds is not known"
+    assert lines[:4] == [
+        "1 step compiled, and all fit",
+        "raytpu:workloads[2]: chat is served by vllm, which compiles by itself (not checked)",
+        f"{place} the time is that of bfloat16; float32 takes several times as long",
+        f"{place} {rounds}: they count as one",
+    ]
+    headings, row = (re.split("  +", line) for line in lines[4:])
+    assert dict(zip(headings, row, strict=True)) == {
+        "workload": "pretrain",
+        "step": "train",
+        "slice": "2 x v6e 4x8",
+        "mesh": "data 16 x tensor 4",
+        "HBM a chip": "3 GiB of 32 GiB",
+        "TFLOP a chip": "1836",
+        "sent a chip": "3 MiB, 1 MiB between slices",
+        "time at best": "2 s",
+        "bound by": "compute",
+        "utilisation": "at most 100%",
+    }
+
+
 @pytest.mark.usefixtures("broken")
 def test_what_cannot_be_known_is_said_and_is_no_fault(project):
     """No compiler is asked for what vLLM runs, nor for a corpus that lies elsewhere."""
-    corpus = {"path": "gs://acme-corpora/english"}
-    stack = on_gke(workloads__1__data=corpus)
+    stack = on_gke(workloads__1__data={"path": "gs://acme-corpora/english"})
     stack["workloads"] = stack["workloads"][1:]
     result = preflight(write(project / "Pulumi.gke.yaml", stack))
     assert result.exit_code == 0, result.output
-    file = "Pulumi.gke.yaml"
-    assert result.stdout.splitlines() == [
-        f"{file}: no step",
-        f"{file}: raytpu:workloads[0]: pretrain: vocabulary and sequence length are those of the "
-        f"corpus in gs://acme-corpora/english, not known here (not checked)",
-        f"{file}: raytpu:workloads[1]: chat is served by vllm, which compiles by itself "
-        "(not checked)",
+    corpus = "vocabulary and sequence length are those of the corpus in gs://acme-corpora/english"
+    told = [
+        "no step",
+        f"raytpu:workloads[0]: pretrain: {corpus}, not known here (not checked)",
+        "raytpu:workloads[1]: chat is served by vllm, which compiles by itself (not checked)",
     ]
+    assert result.stdout.splitlines() == [f"Pulumi.gke.yaml: {line}" for line in told]
     [found] = json.loads(preflight("gke", "--json").stdout)["stacks"]
     assert [one["where"] for one in found["not_checked"]] == [
         "raytpu:workloads[0]",
@@ -134,7 +198,7 @@ def test_what_cannot_be_known_is_said_and_is_no_fault(project):
 
 def test_a_generation_whose_chips_are_two_devices_is_a_fault(project):
     host = {"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x1"}
-    stack = too_large({"data": 4}) | {"slices": [host]}
+    stack = training() | {"slices": [host]}
     result = preflight(write(project / "Pulumi.ironwood.yaml", stack))
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == (

@@ -15,16 +15,17 @@ BATCH = 8
 
 
 def model(**sizes):
-    settings = ModelSettings(
-        layers=1,
-        hidden_size=HIDDEN,
-        intermediate_size=WIDE,
-        attention_heads=HEADS,
-        key_value_heads=HEADS,
-        head_dim=HEAD_DIM,
-    )
+    declared = {
+        "layers": 1,
+        "hidden_size": HIDDEN,
+        "intermediate_size": WIDE,
+        "attention_heads": HEADS,
+        "key_value_heads": HEADS,
+        "head_dim": HEAD_DIM,
+        **sizes,
+    }
     return ModelConfig.of(
-        settings.model_copy(update=sizes), vocab_size=VOCABULARY, max_position_embeddings=TOKENS
+        ModelSettings(**declared), vocab_size=VOCABULARY, max_position_embeddings=TOKENS
     )
 
 

@@ -7,7 +7,6 @@ from tests.workloads.preflight.compiled import (
     EMBEDDING,
     HEAD_DIM,
     HEADS,
-    HIDDEN,
     LAYER,
     NORMS,
     PARAMETERS,
@@ -108,10 +107,11 @@ def test_arguments_that_do_not_fit_are_refused_without_a_compilation(ask):
 
 
 def test_a_mesh_that_does_not_divide_the_model_is_refused_in_a_line(ask):
-    answer = ask(train(sizes={"vocab_size": 511}, mesh={"tensor": 4}))
-    assert answer.measured is None
-    assert HIDDEN % 4 == 0
-    assert "vocab_size 511 is not a multiple of mesh axis tensor 4" in answer.refused
+    answer = ask(train(sizes={"key_value_heads": 2}, mesh={"tensor": 4}))
+    assert answer.refused == (
+        "the model cannot be cut so: key_value_heads 2 is not a multiple of mesh axis tensor 4; "
+        "use another mesh or model"
+    )
 
 
 def test_a_generation_whose_chips_are_two_devices_is_refused(ask):
