@@ -61,7 +61,7 @@ async def main():
         sandbox = await Sandbox.start(network, "victim", [folder / "shm"])
         root = Root(folder / "stage", {}, [], folder / "shm", "/")
         command = ["sh", "-c", "sleep 87654 & sleep 87654"]
-        await Process.start(sandbox, root, command, {"PATH": "/usr/bin:/bin"}, folder / "log")
+        await Process.start(sandbox, root, command, {"PATH": "/usr/bin:/bin"}, log=folder / "log")
         print(network.bridge, sandbox.pid, flush=True)
         time.sleep(60)
 

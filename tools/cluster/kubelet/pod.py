@@ -13,7 +13,7 @@ from typing import Any
 from tools.cluster.kubelet import probes, volumes
 from tools.cluster.kubelet.container import Container, Files, Surroundings
 from tools.cluster.kubelet.environment import MissingError, PodFacts
-from tools.cluster.kubelet.kube import ApiError
+from tools.cluster.kubelet.kube import CONFLICT, NOT_FOUND, ApiError
 from tools.cluster.kubelet.process import Process, Sandbox, StartError
 from tools.cluster.kubelet.runtime import Host, Node, Runtime, hostname
 from tools.cluster.kubelet.status import PodState, adopted, pod_status, timestamp, waiting
@@ -24,6 +24,9 @@ Manifest = dict[str, Any]
 RETRY_S = 1.0
 REFRESH_S = 60.0
 """Between two looks at the ConfigMaps, Secrets and tokens that are mounted."""
+INIT_NICENESS = 10
+"""KubeRay's ask again and again whether the head is there, each time with all of Ray: who waits
+yields to whom it waits for, on the cores that they share."""
 DEFAULT_GRACE_S = 30
 SHORTEST_GRACE_S = 1
 """Of a pod that was deleted by force."""
@@ -200,7 +203,7 @@ class Pod:
             message=self._folder / name / "termination-log",
         )
         surroundings = Surroundings(
-            start=partial(self._start, files),
+            start=partial(self._start, files, INIT_NICENESS if init else 0),
             changed=self._changed.set,
             report=self.report,
             address=lambda: self._address or "",
@@ -212,10 +215,10 @@ class Pod:
             state.state = waiting("ContainerCreating")
         return Container(state, surroundings, files)
 
-    async def _start(self, files: Files, container: Manifest) -> Process:
+    async def _start(self, files: Files, niceness: int, container: Manifest) -> Process:
         assert self._runtime  # noqa: S101 # no container is started without
-        address, begin = self._address or "", partial(self._runtime.start, container, files)
-        process = await self._host.pace.start(container, address, begin)
+        begin = partial(self._runtime.start, container, files, niceness)
+        process = await self._host.pace.start(container, self._address or "", begin)
         self.report("Normal", "Started", f"Started container {container['name']}")
         return process
 
@@ -234,8 +237,10 @@ class Pod:
                     f"{self._path}/status", {"metadata": metadata, "status": status}
                 )
             except ApiError as error:
-                if error.refused:  # most often: it is gone, and the watch will say so
-                    logger.info("%s", error)
+                if error.status in (NOT_FOUND, CONFLICT):
+                    return  # it is gone, and the watch will say so
+                if error.refused:
+                    logger.error("%s", error)
                     return
                 await asyncio.sleep(RETRY_S)
             else:

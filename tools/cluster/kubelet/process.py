@@ -110,14 +110,16 @@ class Process:
         root: Root,
         command: Sequence[str],
         environment: Mapping[str, str],
+        *,
         log: Path,
+        niceness: int = 0,
     ) -> Self:
         """Its output goes to `log`. Raises StartError."""
         enter = ("nsenter", "--target", str(sandbox.pid), *_SHARED)
         own = ("unshare", "--mount", "--pid", "sh", "-c", _PARENT)
         with log.open("ab") as output:
             parent, said = await _start(
-                [*_WITH_US, *enter, *own, root.script(), *command],
+                [*_WITH_US, "nice", "-n", str(niceness), *enter, *own, root.script(), *command],
                 environment,
                 output.fileno(),
             )

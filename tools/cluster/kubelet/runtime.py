@@ -68,7 +68,7 @@ class Runtime:
     sandbox: Sandbox
     folder: Path
 
-    async def start(self, container: Manifest, files: Files) -> Process:
+    async def start(self, container: Manifest, files: Files, niceness: int) -> Process:
         """Raises ImageError, MissingError, ApiError, StartError."""
         image = self.host.images.get(repository(container["image"]))
         if image is None:
@@ -83,7 +83,9 @@ class Runtime:
             raise StartError("no command specified")
         root = self._root(container, image, own, files)
         variables = self._variables(container, image, own)
-        return await Process.start(self.sandbox, root, command, variables, files.log)
+        return await Process.start(
+            self.sandbox, root, command, variables, log=files.log, niceness=niceness
+        )
 
     def _variables(
         self, container: Manifest, image: Image, own: Mapping[str, str]

@@ -148,10 +148,15 @@ def pod_status(pod: Manifest, now: PodState) -> Manifest:
         "hostIP": now.host_ip,
         "hostIPs": [{"ip": now.host_ip}],
         "startTime": now.started,
-        **({"podIP": now.address, "podIPs": [{"ip": now.address}]} if now.address else {}),
+        **(_addresses(now.address) if now.address else {}),
         **({"initContainerStatuses": [c.status() for c in init]} if init else {}),
         "containerStatuses": [c.status() for c in main],
     }
+
+
+def _addresses(address: str) -> Manifest:
+    """In place of those of an earlier sandbox: a merge would keep both."""
+    return {"podIP": address, "podIPs": [{"$patch": "replace"}, {"ip": address}]}
 
 
 def pod_phase(
