@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from tests.cluster.bucket_door import door
 from tools.cluster.bucket import Buckets
 from tools.cluster.kubelet.environment import MissingError
 from workloads.data import storage
@@ -26,9 +27,20 @@ def buckets(programs, folder):  # noqa: ARG001 # built before it starts
         yield buckets
 
 
+@pytest.fixture(scope="module")
+def objects(buckets):
+    with door(buckets.url) as opened:
+        yield opened
+
+
 @pytest.fixture
-def run(buckets):
-    """What a program prints that knows of storage only what a pod is told."""
+def run(buckets, objects):
+    """What a program prints that knows of storage only what a pod is told.
+
+    It may do what the role of GKE's workloads allows.
+    """
+    url, _ = objects
+    told = {key: value.replace(buckets.url, url) for key, value in buckets.environment().items()}
 
     def printed(program, *arguments, **environment):
         done = subprocess.run(
@@ -37,7 +49,7 @@ def run(buckets):
             text=True,
             check=False,
             timeout=LIMIT_S,
-            env={**os.environ, **ALWAYS, **buckets.environment(), **environment},
+            env={**os.environ, **ALWAYS, **told, **environment},
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
@@ -163,8 +175,11 @@ CHECKPOINTS = """
 """
 
 
-def test_checkpoints_in_a_bucket_are_kept_restored_and_judged_by_their_end(run):
+def test_checkpoints_in_a_bucket_are_kept_restored_and_judged_by_their_end(run, objects):
+    _, asked = objects
+    asked.clear()
     lines = run(CHECKPOINTS).splitlines()
+    assert "acme" in asked  # Orbax looks at the bucket before it deletes: buckets.get
     assert lines == ["0", "3 ['2', '3']", "True", "True", "True", "2"]
 
 
@@ -203,3 +218,20 @@ def test_what_one_host_compiled_another_reads_from_the_bucket(run):
     }
     assert run(CACHE, **cache).split() == ["64.0", "False"]
     assert run(CACHE, **cache).split() == ["64.0", "True"]
+
+
+RAY_TRAIN = """
+    import pickle
+    from ray.train.v2._internal.execution.storage import StorageContext
+
+    context = StorageContext("gs://acme/pretrain/ray", "train")
+    pickle.loads(pickle.dumps(context))._check_validation_file()
+    print("usable")
+"""
+
+
+def test_ray_train_keeps_its_state_in_a_bucket_that_it_may_look_at(run, objects):
+    _, asked = objects
+    asked.clear()
+    assert run(RAY_TRAIN).split() == ["usable"]
+    assert "acme" in asked  # so the role on objects alone is not enough

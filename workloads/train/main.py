@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fsspec.implementations.local import LocalFileSystem
-
 from workloads import entrypoint
 from workloads.contract import SliceContract
 from workloads.data import corpus as corpora
@@ -106,7 +104,7 @@ def _fit(job: Job) -> Result | Stopped:
         ),
         run_config=RunConfig(
             name="train",
-            **run_storage(job.url("ray")),
+            storage_path=job.url("ray"),
             callbacks=[Progress()],
             failure_config=FailureConfig(
                 max_failures=job.settings.max_failures,
@@ -121,21 +119,6 @@ def _fit(job: Job) -> Result | Stopped:
     if isinstance(outcome, Result | Stopped):
         return outcome
     raise outcome if isinstance(outcome, UserError) else RuntimeError("Ray lost the result")
-
-
-def run_storage(url: str) -> dict[str, Any]:
-    """Where Ray Train keeps its own state.
-
-    In a bucket it goes by fsspec: Arrow's file system asks for the bucket itself before it makes a
-    folder, which a role on objects alone does not allow. fsspec asks too, but takes a bucket that
-    has an object for one that is there, and `run.claim` has made one.
-    """
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-    fs, path = storage.filesystem(url)
-    if isinstance(fs, LocalFileSystem):
-        return {"storage_path": path}
-    return {"storage_path": path, "storage_filesystem": PyFileSystem(FSSpecHandler(fs))}
 
 
 def _datasets(job: Job) -> Any:
