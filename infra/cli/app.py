@@ -65,6 +65,33 @@ def render(
 
 
 @app.command()
+def preflight(
+    stacks: Annotated[
+        list[str], typer.Argument(metavar="STACK", help="Names such as `dev`, or stack files.")
+    ],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout-s", min=1, help="For each compilation.")
+    ] = 1800.0,
+) -> None:
+    """Compile each step of training and of JAX serving for its slice, without a TPU.
+
+    Exits with 0 if all fit, 1 if one does not or the stack has faults, 2 if one could not be read
+    or compiled.
+    """
+    from infra.cli import preflight_report
+    from infra.cli.preflight import preflight as judge
+
+    outcomes = judge(stacks, timeout_s)
+    if json:
+        preflight_report.print_json(outcomes)
+    else:
+        preflight_report.print_text(outcomes)
+    raise typer.Exit(max(one.exit_code for one in outcomes))
+
+
+@app.command()
 def cost(
     stack: Annotated[str, typer.Argument(metavar="STACK", help="A name such as `dev`, or a file.")],
     *,
