@@ -6,6 +6,7 @@ import re
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -31,7 +32,7 @@ def pod(name, **container):
 def namespace(control_plane, request):
     """An empty one; what is in it ends with the session."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:60].strip("-")
-    core = client.CoreV1Api(control_plane.api)
+    core: Any = client.CoreV1Api(control_plane.api)
     core.create_namespace({"metadata": {"name": name}})
     wait(lambda: has_account(core, name))
     return name
@@ -92,7 +93,7 @@ def test_no_token_is_in_a_command_line_or_a_log(control_plane):
 
 
 def test_an_account_without_a_role_may_not_list_pods(control_plane, namespace):
-    core = client.CoreV1Api(control_plane.api)
+    core: Any = client.CoreV1Api(control_plane.api)
     request = client.AuthenticationV1TokenRequest(
         spec=client.V1TokenRequestSpec(audiences=[], expiration_seconds=600)
     )
@@ -104,7 +105,8 @@ def test_an_account_without_a_role_may_not_list_pods(control_plane, namespace):
 
 
 def test_controllers_make_pods_of_a_job_and_the_scheduler_looks_for_nodes(control_plane, namespace):
-    jobs, core = client.BatchV1Api(control_plane.api), client.CoreV1Api(control_plane.api)
+    jobs: Any = client.BatchV1Api(control_plane.api)
+    core: Any = client.CoreV1Api(control_plane.api)
     template = pod("job")["spec"] | {"restartPolicy": "Never"}
     job = {"metadata": {"name": "job"}, "spec": {"template": {"spec": template}}}
     jobs.create_namespaced_job(namespace, job)
@@ -117,7 +119,7 @@ def test_controllers_make_pods_of_a_job_and_the_scheduler_looks_for_nodes(contro
 
 
 def test_who_asks_for_chips_tolerates_their_taint(control_plane, namespace):
-    core = client.CoreV1Api(control_plane.api)
+    core: Any = client.CoreV1Api(control_plane.api)
     chips = {"resources": {"limits": {"google.com/tpu": "4"}}}
     made = core.create_namespaced_pod(namespace, pod("chips", **chips))
     tolerated = {(one.key, one.operator) for one in made.spec.tolerations}
@@ -151,12 +153,12 @@ def test_a_class_that_gke_would_refuse_is_refused(control_plane):
     with pytest.raises(ApiException) as refused:
         custom.create_cluster_custom_object("cloud.google.com", "v1", "computeclasses", wrong)
     assert refused.value.status == 422
-    assert "spec.priorities[0].tpu.count" in refused.value.body
+    assert "spec.priorities[0].tpu.count" in str(refused.value.body)
 
 
 def test_what_was_made_survives_a_restart_of_the_api_server_and_nothing_the_end(programs, tmp_path):  # noqa: ARG001
     with ControlPlane(tmp_path, "10.245.0.0/24") as plane:
-        core = client.CoreV1Api(plane.api)
+        core: Any = client.CoreV1Api(plane.api)
         core.create_namespaced_config_map("default", {"metadata": {"name": "kept"}})
         plane.restart_api_server()
         assert core.read_namespaced_config_map("kept", "default").metadata.name == "kept"
