@@ -240,7 +240,7 @@ class Pod:
                 if error.status in (NOT_FOUND, CONFLICT):
                     return  # it is gone, and the watch will say so
                 if error.refused:
-                    logger.error("%s", error)
+                    logger.warning("%s", error)
                     return
                 await asyncio.sleep(RETRY_S)
             else:
