@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.waiting import running, wait
+from tests.cluster.pods import sleeping
+from tests.cluster.waiting import wait
 from tests.tools.project import REPOSITORY
 from tools.cluster.network import Network, NetworkError, ip
 
@@ -70,24 +71,25 @@ asyncio.run(main())
 
 
 def test_nothing_is_left_of_an_agent_that_was_killed(tmp_path):
-    victim = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CRASHES), tmp_path],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert victim.stdout
-    bridge, holder = victim.stdout.readline().split()
-    wait(lambda: len(running("sleep 87654")) == 3)  # the shell and its two
+    with Network.claim():  # so that the victim has another number than the next claim
+        victim = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(CRASHES), tmp_path],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert victim.stdout
+        bridge, holder = victim.stdout.readline().split()
+        wait(lambda: len(sleeping(87654)) == 2)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
-    wait(lambda: not running("sleep 87654"))
+    victim.stdout.close()
+    wait(lambda: not sleeping(87654))
     wait(lambda: not Path(f"/proc/{holder}").exists())
     assert bridge in bridges()
     with Network.claim() as network:
-        assert network.bridge == bridge  # swept and made anew
-        assert bridge in bridges()
-    assert bridge not in bridges()
+        assert network.bridge != bridge
+        assert bridge not in bridges()
 
 
 def test_the_network_of_a_living_instance_is_not_swept():
