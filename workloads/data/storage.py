@@ -13,6 +13,9 @@ ENVIRONMENT = {"FSSPEC_GS": json.dumps(_LISTINGS)}
 """For all processes of a job, where libraries list buckets too. By default each remembers for ever
 what it has listed, and takes a checkpoint that another wrote since for one that is not there."""
 
+HALF_WRITTEN = ".part"
+"""End of the name of a local file that is not whole yet."""
+
 
 def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of `url` and the path in it."""
@@ -45,7 +48,7 @@ def write_atomically(url: str, content: str | bytes) -> None:
         return
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}{HALF_WRITTEN}")
     with part.open("wb") as file:
         file.write(data)
         file.flush()

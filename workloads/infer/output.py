@@ -134,7 +134,15 @@ def commit(output: str, run: str, parts: Iterable[Part], rows_per_s: float | Non
         ),
     )
     storage.write_atomically(storage.join(output, RESULT), result.model_dump_json(indent=2))
+    _sweep(folder)
     return result
+
+
+def _sweep(folder: str) -> None:
+    """Removes what attempts that were killed left half written."""
+    fs, path = storage.filesystem(folder)
+    for half in fs.glob(f"{path}/*{storage.HALF_WRITTEN}"):
+        fs.rm(half)
 
 
 def _totals(folder: str, part: Part) -> Totals:
@@ -144,6 +152,8 @@ def _totals(folder: str, part: Part) -> Totals:
         with fs.open(path, "rb") as file:
             metadata = pq.ParquetFile(file).metadata
         totals = Totals.model_validate_json((metadata.metadata or {})[TOTALS])
+    except FileNotFoundError:
+        raise UserError(f"{url}: no such file; name an output that all hosts share") from None
     except (OSError, pa.ArrowException, KeyError, ValidationError):
         raise UserError(f"{url}: not a part of this run; remove it, and run again") from None
     if (metadata.num_rows, totals.rows) != (part.rows, part.rows):

@@ -1,6 +1,20 @@
+from dataclasses import replace
+
+import jax.numpy as jnp
 import pytest
 
-from workloads.settings import InferSettings
+from workloads.model import hf, sharding
+from workloads.settings import InferSettings, MeshSettings
+
+
+@pytest.fixture(scope="session")
+def shallow_folder(tmp_path_factory, devices, tokenizer_json, tiny_config):
+    """The tiny model with one layer: what many programs are compiled for."""
+    mesh = sharding.make_mesh(MeshSettings(), devices[:1])
+    model = sharding.init_sharded(replace(tiny_config, layers=1), mesh, seed=7)
+    folder = tmp_path_factory.mktemp("model") / "shallow"
+    hf.export(model, folder, tokenizer_json=tokenizer_json, dtype=jnp.float32)
+    return folder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from workloads.model import hf, sharding
 from workloads.settings import MeshSettings
 
 ENDS = (0, 2)
-WIDTHS = (16, 32)
+WIDTHS = (32,)
 RANDOM = np.random.default_rng(5)
 PROMPTS = [
     RANDOM.integers(3, 320, size).tolist() for size in (1, 2, 7, 16, 17, 30, 32, 5, 9, 3, 11)
@@ -19,9 +19,11 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def plain(devices, tiny_folder):
+def plain(devices, shallow_folder):
     """The model on one device, as a function of one sequence: its logits after each token."""
-    model = hf.load(tiny_folder, sharding.make_mesh(MeshSettings(), devices[:1]), dtype=jnp.float32)
+    model = hf.load(
+        shallow_folder, sharding.make_mesh(MeshSettings(), devices[:1]), dtype=jnp.float32
+    )
     forward = jax.jit(lambda tokens: model(tokens[None])[0])
 
     def logits(tokens):
@@ -39,9 +41,9 @@ def greedy(logits, prompt, most):
     return made
 
 
-def computer(tiny_folder, settings, data=4, tensor=2):
+def computer(shallow_folder, settings, data=4, tensor=2):
     mesh = sharding.make_mesh(MeshSettings(data=data, tensor=tensor))
-    return Computer(hf.load(tiny_folder, mesh, dtype=jnp.float32), settings)
+    return Computer(hf.load(shallow_folder, mesh, dtype=jnp.float32), settings)
 
 
 def generated(made, prompts, size):
@@ -53,33 +55,21 @@ def generated(made, prompts, size):
     return [found[index] for index in range(len(prompts))]
 
 
-@pytest.mark.parametrize("size", [4, 8, 16])
-def test_a_prompt_gets_the_same_tokens_in_any_batch_as_alone(plain, tiny_folder, settings, size):
-    made = generated(computer(tiny_folder, settings()), PROMPTS, size)
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_prompt_gets_the_same_tokens_in_any_batch_as_alone(plain, shallow_folder, settings, size):
+    made = generated(computer(shallow_folder, settings()), PROMPTS, size)
+    assert made == [greedy(plain, prompt, 16) for prompt in PROMPTS]
+    # Some end by themselves and the others go on, each as if it were alone.
+    assert min(map(len, made)) < 16 == max(map(len, made))
+
+
+def test_the_cut_of_the_mesh_does_not_matter(plain, shallow_folder, settings):
+    made = generated(computer(shallow_folder, settings(), data=2, tensor=4), PROMPTS, 8)
     assert made == [greedy(plain, prompt, 16) for prompt in PROMPTS]
 
 
-def test_the_cut_of_the_mesh_does_not_matter(tiny_folder, settings):
-    one = generated(computer(tiny_folder, settings(), data=8, tensor=1), PROMPTS, 8)
-    assert one == generated(computer(tiny_folder, settings(), data=2, tensor=4), PROMPTS, 8)
-
-
-def test_a_text_ends_with_its_end_token_and_others_go_on(plain, tiny_folder, settings, tiny_config):
-    """A model as this seldom ends a text, so one that it does make is declared an end."""
-    made = [greedy(plain, prompt, 16) for prompt in PROMPTS]
-    end = made[2][3]
-    model = hf.load(
-        tiny_folder, sharding.make_mesh(MeshSettings(data=4, tensor=2)), dtype=jnp.float32
-    )
-    object.__setattr__(model.config, "eos_token_ids", (end,))
-    expected = [tokens[: tokens.index(end) + 1] if end in tokens else tokens for tokens in made]
-    assert {len(tokens) for tokens in expected} != {16}
-    assert generated(Computer(model, settings()), PROMPTS, 8) == expected
-    del tiny_config
-
-
-def test_draws_depend_on_a_rows_own_seed_alone(tiny_folder, settings):
-    made = computer(tiny_folder, settings(temperature=1.0))
+def test_draws_depend_on_a_rows_own_seed_alone(shallow_folder, settings):
+    made = computer(shallow_folder, settings(temperature=1.0))
     [batch] = batches([PROMPTS[2]] * 8, 8, WIDTHS)
     seeds = np.array([1, 2, 3, 1, 2, 3, 4, 4], np.uint32)
     rows = [tuple(row) for row in made.generate(batch, seeds)[0].tolist()]
@@ -88,9 +78,9 @@ def test_draws_depend_on_a_rows_own_seed_alone(tiny_folder, settings):
 
 
 def test_a_score_is_the_sum_of_the_log_probabilities_of_all_but_the_first_token(
-    plain, tiny_folder, settings
+    plain, shallow_folder, settings
 ):
-    made, found = computer(tiny_folder, settings(task="score")), {}
+    made, found = computer(shallow_folder, settings(task="score")), {}
     for batch in batches(PROMPTS, 8, WIDTHS):
         scores = made.score(batch)
         found |= {index: float(scores[row]) for row, index in enumerate(batch.indices)}

@@ -79,9 +79,9 @@ def parts(output):
 
 
 def test_a_host_lost_half_way_costs_no_row_and_no_row_is_there_twice(
-    tpu, tiny_folder, prompts, output
+    tpu, shallow_folder, prompts, output
 ):
-    job = infer(tpu, tiny_folder, output, prompts=[str(prompts)])
+    job = infer(tpu, shallow_folder, output, prompts=[str(prompts)])
     job.wait_for("397 prompts in 5 files", 120)
     job.wait_for("64 of 397 rows", 300)
     tpu.lose_host(1)
@@ -100,26 +100,26 @@ def test_a_host_lost_half_way_costs_no_row_and_no_row_is_there_twice(
     assert not list(output.glob("*/*.part"))
 
 
-def test_a_finished_run_is_not_computed_again(tpu, tiny_folder, prompts, output):
+def test_a_finished_run_is_not_computed_again(tpu, shallow_folder, prompts, output):
     before = parts(output)
-    job = infer(tpu, tiny_folder, output, prompts=[str(prompts)], batch_size=16)
+    job = infer(tpu, shallow_folder, output, prompts=[str(prompts)], batch_size=16)
     assert job.finish(120) == 0, job.lines
     assert any("this run is finished" in line for line in job.lines)
     assert parts(output) == before
 
 
 def test_a_driver_killed_half_way_is_taken_up_and_other_settings_get_files_of_their_own(
-    tpu, tiny_folder, prompts, output
+    tpu, shallow_folder, prompts, output
 ):
     generated = parts(output)
     settings = {"prompts": [str(prompts / "a.jsonl")], "task": "score"}
-    job = infer(tpu, tiny_folder, output, **settings)
+    job = infer(tpu, shallow_folder, output, **settings)
     job.wait_for("16 of 251 rows", 300)
     job.process.kill()
     job.finish(60)
     before = parts(output).items() - generated.items()
     assert before
-    job = infer(tpu, tiny_folder, output, **settings)
+    job = infer(tpu, shallow_folder, output, **settings)
     assert job.finish(400) == 0, job.lines
     _, rows = answers(output)
     assert [row["id"] for row in rows] == [f"a.jsonl/{row}" for row in range(251)]
@@ -127,20 +127,20 @@ def test_a_driver_killed_half_way_is_taken_up_and_other_settings_get_files_of_th
     assert before | generated.items() <= parts(output).items()
 
 
-def test_one_row_for_two_hosts_completes(tpu, tiny_folder, prompts, tmp_path):
-    job = infer(tpu, tiny_folder, tmp_path, prompts=[str(prompts / "d.parquet")], max_tokens=4)
+def test_one_row_for_two_hosts_completes(tpu, shallow_folder, prompts, tmp_path):
+    job = infer(tpu, shallow_folder, tmp_path, prompts=[str(prompts / "d.parquet")], max_tokens=4)
     assert job.finish(300) == 0, job.lines
     [row] = answers(tmp_path)[1]
     assert (row["id"], row["completion_tokens"]) == ("d.parquet/0", 4)
 
 
 def test_all_that_is_wrong_with_the_files_is_told_at_once_and_nothing_is_computed(
-    tpu, tiny_folder, tmp_path
+    tpu, shallow_folder, tmp_path
 ):
     (tmp_path / "a.jsonl").write_text('{"id": 1, "prompt": 3}\n{"id": null, "prompt": ""}\n')
     images = pa.table({"id": [1], "prompt": [b"\x89PNG"]})
     pq.write_table(images, tmp_path / "b.parquet")
-    job = infer(tpu, tiny_folder, tmp_path / "out", prompts=[str(tmp_path)])
+    job = infer(tpu, shallow_folder, tmp_path / "out", prompts=[str(tmp_path)])
     assert job.finish(120) == 1
     kind, id_, image = job.lines
     assert "a.jsonl:1: column 'prompt' holds int, neither text nor a list of token ids" in kind

@@ -66,17 +66,33 @@ def test_a_part_with_too_few_rows_is_never_written(tmp_path):
     assert not output.finished(str(tmp_path))
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", None])
-def test_a_file_that_is_no_part_of_the_run_ends_in_no_result(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a part of this run; remove it, and run again"),
+        (b"PAR1", "not a part of this run; remove it, and run again"),
+        (None, "no such file; name an output that all hosts share"),
+    ],
+)
+def test_a_file_that_is_no_part_of_the_run_ends_in_no_result(tmp_path, content, words):
     for part in PARTS:
         write(tmp_path / "run", part)
     path = tmp_path / "run" / "part-00001.parquet"
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=r"part-00001.parquet: not a part of this run; remove it"):
+    with pytest.raises(UserError, match=f"part-00001.parquet: {words}"):
         output.commit(str(tmp_path), "run", PARTS, None)
     assert not (tmp_path / "result.json").exists()
+
+
+def test_what_a_killed_attempt_left_half_written_goes_with_the_result(tmp_path):
+    for part in PARTS:
+        write(tmp_path / "run", part)
+    half = tmp_path / "run" / "part-00002.parquet.1f.part"
+    half.write_bytes(b"cut off")
+    output.commit(str(tmp_path), "run", PARTS, None)
+    assert not half.exists()
 
 
 def test_a_part_of_another_size_ends_in_no_result(tmp_path):
