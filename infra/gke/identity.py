@@ -30,10 +30,13 @@ from infra.gke.args import Args
 READ = "roles/storage.objectViewer"
 WRITE = "roles/storage.objectUser"
 """Reads, writes and deletes objects; changes no access and no bucket."""
+LOOK_UP = "roles/storage.legacyBucketReader"
+"""Reads the bucket's own metadata (storage.buckets.get), which WRITE does not hold: Ray Train asks
+for it when it makes its folder, Orbax when it deletes an old checkpoint. Seen to be asked for."""
 ACCESS_SECRET = "roles/secretmanager.secretAccessor"  # noqa: S105 - a role's name
 
 _BUCKET_SCHEME = "gs://"
-_WHAT = {READ: "reads", WRITE: "writes", ACCESS_SECRET: "reads"}
+_WHAT = {READ: "reads", WRITE: "writes", LOOK_UP: "looks-up", ACCESS_SECRET: "reads"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ def identity_args(config: StackConfig) -> IdentityArgs:
             "member": _member(config, workload),
         }
         for workload in config.workloads
-        for bucket, role in bucket_roles(config, workload).items()
+        for bucket, roles in bucket_roles(config, workload).items()
+        for role in sorted(roles)
     }
     secrets = {
         f"{workload.name}-{_WHAT[ACCESS_SECRET]}-{name}": {
@@ -66,12 +70,12 @@ def identity_args(config: StackConfig) -> IdentityArgs:
     return IdentityArgs(buckets, secrets)
 
 
-def bucket_roles(config: StackConfig, workload: Workload) -> dict[str, str]:
-    """The one role on each bucket that the workload needs, and no other bucket."""
-    roles: dict[str, str] = {}
+def bucket_roles(config: StackConfig, workload: Workload) -> dict[str, set[str]]:
+    """The roles on each bucket that the workload needs, and no other bucket."""
+    roles: dict[str, set[str]] = {}
     for bucket, role in _needs(config, workload):
-        roles[bucket] = WRITE if WRITE in (role, roles.get(bucket)) else role
-    return roles
+        roles.setdefault(bucket, set()).add(role)
+    return {bucket: found - {READ} if WRITE in found else found for bucket, found in roles.items()}
 
 
 def secrets_read(config: StackConfig, workload: Workload) -> list[str]:
@@ -94,9 +98,11 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
         case TrainSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.data, data))
             yield checkpoints, WRITE
+            yield checkpoints, LOOK_UP
             yield cache, WRITE
         case InferSpec():
             yield data, WRITE
+            yield data, LOOK_UP
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
             yield from ((bucket, READ) for bucket in _buckets(workload.prompts))
             yield cache, WRITE
@@ -106,6 +112,7 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
                 yield cache, WRITE
         case ClusterSpec():  # what is done there by hand is what the other kinds do
             yield from ((bucket, WRITE) for bucket in (data, checkpoints, cache))
+            yield checkpoints, LOOK_UP
         case _:
             assert_never(workload)
 

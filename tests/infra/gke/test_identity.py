@@ -12,6 +12,7 @@ from infra.gke.secret import secrets_args, values
 from tests.infra.gke.stacks import stack
 
 READ, WRITE = "roles/storage.objectViewer", "roles/storage.objectUser"
+LOOK_UP = "roles/storage.legacyBucketReader"
 DATA, CHECKPOINTS, CACHE = (
     f"acme-ml-raytpu-dev-{role}" for role in ("data", "checkpoints", "cache")
 )
@@ -55,39 +56,47 @@ def whole(*workloads: dict[str, Any], **entries: Any) -> StackConfig:
     return stack(TRAIN, CHAT, workloads=[*workloads], **entries)
 
 
-def roles(config: StackConfig, name: str) -> dict[str, str]:
+def roles(config: StackConfig, name: str) -> dict[str, set[str]]:
     return bucket_roles(config, config.workload(name))
 
 
 def test_a_data_job_writes_data_and_reads_its_sources():
     sources = ["gs://corpora/english/*.parquet", "gs://corpora/german", "gs://books"]
     config = whole({**CORPUS, "sources": sources})
-    assert roles(config, "corpus") == {DATA: WRITE, "corpora": READ, "books": READ}
+    assert roles(config, "corpus") == {DATA: {WRITE}, "corpora": {READ}, "books": {READ}}
 
 
 def test_a_data_job_that_reads_what_it_writes_has_one_role_there():
     config = whole({**CORPUS, "sources": [f"gs://{DATA}/raw"]})
-    assert roles(config, "corpus") == {DATA: WRITE}
+    assert roles(config, "corpus") == {DATA: {WRITE}}
 
 
 def test_a_training_run_reads_data_and_writes_checkpoints_and_cache():
     config = whole(CORPUS, PRETRAIN)
-    assert roles(config, "pretrain") == {DATA: READ, CHECKPOINTS: WRITE, CACHE: WRITE}
+    assert roles(config, "pretrain") == {
+        DATA: {READ},
+        CHECKPOINTS: {WRITE, LOOK_UP},
+        CACHE: {WRITE},
+    }
 
 
 def test_a_training_run_on_data_of_others_reads_that_bucket_instead():
     config = whole({**PRETRAIN, "data": {"path": "gs://corpora/ready"}})
-    assert roles(config, "pretrain") == {"corpora": READ, CHECKPOINTS: WRITE, CACHE: WRITE}
+    assert roles(config, "pretrain") == {
+        "corpora": {READ},
+        CHECKPOINTS: {WRITE, LOOK_UP},
+        CACHE: {WRITE},
+    }
 
 
 def test_a_service_reads_what_was_trained():
     config = whole(CORPUS, PRETRAIN, SERVE)
-    assert roles(config, "chat") == {CHECKPOINTS: READ, CACHE: WRITE}
+    assert roles(config, "chat") == {CHECKPOINTS: {READ}, CACHE: {WRITE}}
 
 
 def test_a_service_of_a_models_folder_reads_that_bucket():
     config = whole({**SERVE, "model": {"path": "gs://models/qwen"}})
-    assert roles(config, "chat") == {"models": READ, CACHE: WRITE}
+    assert roles(config, "chat") == {"models": {READ}, CACHE: {WRITE}}
 
 
 def test_a_service_of_the_hub_needs_no_bucket():
@@ -95,7 +104,11 @@ def test_a_service_of_the_hub_needs_no_bucket():
 
 
 def test_work_by_hand_may_what_jobs_may():
-    assert roles(whole(BY_HAND), "notebook") == {DATA: WRITE, CHECKPOINTS: WRITE, CACHE: WRITE}
+    assert roles(whole(BY_HAND), "notebook") == {
+        DATA: {WRITE},
+        CHECKPOINTS: {WRITE, LOOK_UP},
+        CACHE: {WRITE},
+    }
 
 
 def test_the_member_is_the_workloads_own_kubernetes_service_account():

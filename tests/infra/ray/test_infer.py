@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from infra.gke.identity import READ, WRITE, bucket_roles
+from infra.gke.identity import LOOK_UP, READ, WRITE, bucket_roles
 from infra.local.stack import code_digest
 from infra.ray.waits import must_finish
 from tests.infra.ray.stacks import TRAIN, cluster_of, gke, made
@@ -62,10 +62,10 @@ def test_every_pod_sees_the_models_folder():
 def test_it_may_read_its_model_and_prompts_and_write_its_answers_alone():
     config = stack()
     assert bucket_roles(config, config.workload("answers")) == {
-        "acme-ml-raytpu-dev-data": WRITE,
-        "acme-ml-raytpu-dev-checkpoints": READ,
-        "acme-ml-raytpu-dev-cache": WRITE,
-        "questions": READ,
+        "acme-ml-raytpu-dev-data": {LOOK_UP, WRITE},  # Ray Train keeps its state there
+        "acme-ml-raytpu-dev-checkpoints": {READ},
+        "acme-ml-raytpu-dev-cache": {WRITE},
+        "questions": {READ},
     }
 
 
