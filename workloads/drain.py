@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _drain(limit_s: float, node_id: str | None) -> None:
     # What `ray drain-node` calls. That command knows no node but by joining the cluster first,
     # which takes seconds that a host on spot capacity does not have.
-    from ray.core.generated.autoscaler_pb2 import DRAIN_NODE_REASON_PREEMPTION
+    from ray.core.generated.autoscaler_pb2 import (  # pyright: ignore[reportAttributeAccessIssue] # generated
+        DRAIN_NODE_REASON_PREEMPTION,
+    )
 
     deadline_s = time.time() + limit_s
     gcs = _connect(os.environ.get("RAY_ADDRESS", ""))
@@ -52,7 +54,7 @@ def _drain(limit_s: float, node_id: str | None) -> None:
 
 
 def _connect(address: str) -> Any:
-    from ray._raylet import GcsClient
+    from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
 
     host, _, port = address.rpartition(":")
     try:
@@ -76,7 +78,9 @@ def _node_of_this_host(gcs: Any) -> str:
 
 def _alive(gcs: Any) -> dict[str, str]:
     """Ids of living nodes: their addresses."""
-    from ray.core.generated.gcs_pb2 import GcsNodeInfo
+    from ray.core.generated.gcs_pb2 import (
+        GcsNodeInfo,  # pyright: ignore[reportAttributeAccessIssue] # generated
+    )
 
     return {
         node_id.hex(): node.node_manager_address

@@ -14,6 +14,7 @@ from infra.config import (
     InferSpec,
     ServeSpec,
     StackConfig,
+    TrainSpec,
     Workload,
 )
 from infra.gke.compute_class import CLASS_LABEL, class_name
@@ -32,7 +33,9 @@ WORKLOAD_LABEL = "raytpu/workload"
 CACHE_PATH = "/cache"
 
 GRACE_S = 120
-"""To save a checkpoint after SIGTERM. A spot host has 15 s of it, whatever is written here."""
+"""To save a checkpoint when the pod must go. A spot host has 15 s, whatever is written here."""
+_LEAVE = ("python", "-m", "workloads.drain", "--limit-s", str(GRACE_S - 10))
+"""Before SIGTERM, which ends Ray at once: trainers are told, and the pod waits while they save."""
 
 _MOVE_NEVER = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 _TAINTS: dict[Kind, str] = {
@@ -94,6 +97,8 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
         env=_tpu_environment(config, workload),
         ports={"mxla": 8081},
     )
+    if isinstance(workload, TrainSpec):
+        container["lifecycle"] = {"preStop": {"exec": {"command": list(_LEAVE)}}}
     pod = _pod(config, workload, container)
     # The devices of v6e and later are root's; KubeRay's samples for them run as root too.
     pod["spec"]["securityContext"] = {"runAsUser": 0}

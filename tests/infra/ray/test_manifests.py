@@ -312,3 +312,13 @@ def test_a_pinned_image_is_pulled_once(stack):
                 container = container_of(group["template"])
                 assert container["imagePullPolicy"] == "IfNotPresent"
                 assert not container["image"].endswith(":latest")
+
+
+def test_a_training_host_saves_before_it_goes():
+    """What the hook may take is part of the pod's own time, of which Ray needs some for its end."""
+    config = shipped("prod")
+    pod = group_of(config, "RayJob/pretrain")["template"]
+    *command, limit_s = container_of(pod)["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == ["python", "-m", "workloads.drain", "--limit-s"]
+    assert 0 < int(limit_s) < pod["spec"]["terminationGracePeriodSeconds"]
+    assert "lifecycle" not in container_of(group_of(config, "RayService/chat")["template"])

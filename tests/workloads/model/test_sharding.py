@@ -126,6 +126,17 @@ def test_only_the_data_axis_crosses_slices(devices):
         sharding.make_mesh(MeshSettings(data=1, tensor=16), two)
 
 
+def test_devices_that_know_no_slice_are_taken_in_the_order_of_their_processes(devices):
+    """So it is on simulated slices: Ray Train numbers hosts slice by slice."""
+    assert devices
+    hosts = fake_hosts(hosts=2, chips=4, slices=2)
+    for device in hosts:
+        del device.slice_index
+    mesh = sharding.make_mesh(TrainMesh(data=4, fsdp=2, tensor=2), hosts)
+    copies = [{device.process_index for device in copy.flat} for copy in mesh.devices]
+    assert copies == [{0}, {1}, {2}, {3}]
+
+
 def test_an_optimizers_copy_of_a_parameter_is_cut_like_it():
     path = (0, "mu", "layers", 1, "self_attn", "q_proj", "kernel", "value")
     assert sharding.spec(path) == sharding.spec(("layers", 1, "self_attn", "q_proj", "kernel"))

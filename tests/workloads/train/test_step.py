@@ -150,7 +150,9 @@ def test_parts_of_a_batch_and_layers_computed_anew_take_less_memory(devices, tin
 
     def scratch(**changes):
         trainer = trainer_on(deep, devices, TrainMesh(), **changes)
-        return trainer.lower(64).compile().memory_analysis().temp_size_in_bytes
+        analysis = trainer.lower(64).compile().memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
 
     whole = scratch()
     assert scratch(gradient_accumulation_steps=4) < whole / 2
