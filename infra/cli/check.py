@@ -45,8 +45,11 @@ def cloud_faults(report: Report, local: str, fix: str) -> Iterator[str]:
     yield from (f"{report.file}: {problem}" for problem in problems)
 
 
-def check(stack: str) -> Report:
-    """Read and judge one stack, given by its name or by a file."""
+def check(stack: str, *, online: bool = False) -> Report:
+    """Read and judge one stack, given by its name or by a file.
+
+    With `online`, the hub and buckets are asked about models.
+    """
     try:
         path = _stack_file(stack)
         values = read(path)
@@ -54,7 +57,7 @@ def check(stack: str) -> Report:
         return Report(stack, unreadable=str(error))
     name = path.stem.removeprefix("Pulumi.")
     try:
-        return Report(shown(path), config=load(values, stack=name, encrypted=True))
+        return Report(shown(path), config=load(values, stack=name, encrypted=True, online=online))
     except ConfigError as error:
         return Report(shown(path), problems=error.problems)
 

@@ -18,6 +18,7 @@ from infra.config import (
     Folder,
     GkeCluster,
     Hub,
+    InferSpec,
     LocalCluster,
     ServeSpec,
     StackConfig,
@@ -67,12 +68,8 @@ def print_table(out: Console, table: Table) -> None:
 
 
 def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) -> None:
-    print_line(out, f"{file}: no faults", "green")
-    for remark in config.remarks:
-        print_line(out, f"{file}: {remark} (a remark)", "yellow")
+    _print_judgement(out, file, config)
     frame = None if piped else box.SIMPLE
-    if not isinstance(config.cluster, LocalCluster):
-        print_line(out, f"{file}: {_unasked(config)} (not checked)", "dim")
     if config.slices:
         slices = Table(box=frame, padding=(0, 2, 0, 0))
         facts = [_slice_facts(tpu) | _capacity_facts(tpu, config) for tpu in config.slices]
@@ -90,6 +87,16 @@ def _print_config(out: Console, file: str, config: StackConfig, *, piped: bool) 
         for workload in config.workloads:
             workloads.add_row(*_workload_cells(workload, config))
         print_table(out, workloads)
+
+
+def _print_judgement(out: Console, file: str, config: StackConfig) -> None:
+    print_line(out, f"{file}: no faults", "green")
+    for remark in config.remarks:
+        print_line(out, f"{file}: {remark} (a remark)", "yellow")
+    for name, sentence in config.fit.items():
+        print_line(out, f"{file}: {name}: {sentence}", "dim")
+    if not isinstance(config.cluster, LocalCluster):
+        print_line(out, f"{file}: {_unasked(config)} (not checked)", "dim")
 
 
 def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
@@ -166,12 +173,16 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
     if isinstance(workload, TrainSpec):
         what = f"{workload.steps} steps of {workload.global_batch} sequences"
         source, mesh = _source(workload.data), workload.mesh
+    elif isinstance(workload, InferSpec):
+        tpu = config.slice(workload.slice)
+        what = f"{workload.task}s {workload.batch_size} prompts at once, up to "
+        what += f"{workload.max_sequence_length} tokens"
+        source, mesh = _source(workload.model), workload.mesh_on(tpu.workers, tpu.chips_per_host)
     else:
         what = f"{workload.max_batch} requests at once by engine {workload.engine}"
         what += ", with an API key" if workload.api_key else ", without an API key"
         source, mesh = _source(workload.model), workload.mesh_on(config.slice(workload.slice).chips)
-    axes = f"data {mesh.data} x tensor {mesh.tensor}"
-    return workload.name, workload.kind, workload.slice, axes, f"{what}, from {source}"
+    return workload.name, workload.kind, workload.slice, str(mesh), f"{what}, from {source}"
 
 
 def _source(origin: str | Folder | Hub) -> str:
@@ -192,6 +203,7 @@ def _report_as_json(report: Report) -> dict[str, Any]:
         "unreadable": report.unreadable,
         "problems": [vars(problem) for problem in report.problems],
         "remarks": [vars(remark) for remark in config.remarks] if config else [],
+        "fit": dict(config.fit) if config else {},
         "cluster": config.cluster.model_dump(mode="json") if config else None,
         "slices": [_slice_as_json(tpu) for tpu in config.slices] if config else [],
         "workloads": [_workload_as_json(one) for one in config.workloads] if config else [],

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from infra.config import rules, secrets
+from infra.config import rules, secrets, vllm_rules
 from infra.config.cluster import AnyCluster, AutopilotCluster, Cluster, Declared
 from infra.config.entries import Entries
 from infra.config.models import WORKLOADS, Images, Kind, Secret, ServeSpec, Team, Workload
@@ -55,6 +55,8 @@ class StackConfig:
     workloads: tuple[Workload, ...]
     remarks: tuple[Problem, ...]
     """What is allowed and yet probably not meant."""
+    fit: Mapping[str, str]
+    """How a served model fills its slice, or why that is not known, by the workload's name."""
     team: Team | None = None
     images: Images | None = None
     hugging_face_token: SecretStr | None = None
@@ -73,6 +75,7 @@ def load(
     stack: str,
     secret_keys: Collection[str] = (),
     encrypted: bool = False,
+    online: bool = False,
 ) -> StackConfig:
     """Raises ConfigError with all faults. No message quotes a value of a key that holds a secret.
 
@@ -83,6 +86,7 @@ def load(
         secret_keys: Full keys of which the engine says that something in them is secret.
         encrypted: Whether values are as on disk, where a secret is {secure: ciphertext}. It is not
             decrypted.
+        online: Whether buckets and the hub may be asked about models, which takes seconds.
     """
     raw = {
         key.removeprefix(PREFIX): _decoded(text)
@@ -93,7 +97,7 @@ def load(
     reader = _Reader(raw, None if encrypted else marked)
     header, token, cluster = reader.header(), reader.token(), reader.cluster()
     slices, workloads = reader.slices(cluster), reader.workloads()
-    entries = Entries(slices, workloads, raw, reader.scope, stack, cluster)
+    entries = Entries(slices, workloads, raw, reader.scope, stack, cluster, online)
     # Without a key that is wrongly secret, rules would miss what it declares.
     faults = [*reader.faults, *(() if reader.withheld else rules.faults(entries))]
     if header is None or faults:
@@ -105,6 +109,7 @@ def load(
         slices=tuple(slices.values()),
         workloads=tuple(workloads.values()),
         remarks=tuple(rules.remarks(entries)),
+        fit=vllm_rules.told(entries),
         team=header.team,
         images=header.images,
         hugging_face_token=token,

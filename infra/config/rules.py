@@ -11,6 +11,7 @@ from infra.config import (
     kubernetes_rules,
     local_rules,
     memory_rules,
+    vllm_rules,
     zone_rules,
 )
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster, LocalCluster
@@ -26,6 +27,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _unknown_origins,
         fit.faults,
         memory_rules.faults,
+        vllm_rules.faults,
         cpu_rules.faults,
     )
     for rule in rules:
@@ -40,17 +42,17 @@ def remarks(entries: Entries) -> Iterator[Problem]:
     for where, tpu in entries.slices.items():
         if tpu.name not in used:
             yield Problem(where, f"no workload uses slice {quote(tpu.name)}", "it stands idle")
-    for where, server in entries.served.items():
-        trained = entries.model_of(server)
+    for where, user in {**entries.served, **entries.inferred}.items():
+        trained = entries.model_of(user)
         data = trained and entries.data_of(trained)
-        if data and server.max_sequence_length > data.sequence_length:
+        if data and user.max_sequence_length > data.sequence_length:
             yield Problem(
                 f"{where}.max_sequence_length",
-                f"{entries.scope.quote(server.max_sequence_length)} is longer than any sequence "
+                f"{entries.scope.quote(user.max_sequence_length)} is longer than any sequence "
                 f"the model is trained on, which have {entries.scope.quote(data.sequence_length)}",
                 "answers that long will be poor",
             )
-    for part in (memory_rules, *_of_mode(entries)):
+    for part in (vllm_rules, *_of_mode(entries)):
         yield from part.remarks(entries)
 
 
@@ -75,8 +77,8 @@ def _unknown_slices(entries: Entries) -> Iterator[Problem]:
 def _unknown_origins(entries: Entries) -> Iterator[Problem]:
     for where, trainer in entries.trained.items():
         yield from _unknown_origin(entries, f"{where}.data", trainer.data, "data")
-    for where, server in entries.served.items():
-        yield from _unknown_origin(entries, f"{where}.model", server.model, "train")
+    for where, user in {**entries.served, **entries.inferred}.items():
+        yield from _unknown_origin(entries, f"{where}.model", user.model, "train")
 
 
 def _unknown_origin(
