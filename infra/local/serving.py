@@ -22,10 +22,12 @@ from infra.local import engine, ports
 from infra.local.cluster import GONE
 from infra.local.provider import Props, changed, urn, user_errors
 from infra.local.ray_api import RayApi
+from infra.ray.serve_config import BUILDERS
 
 DEPLOY_TIMEOUT_S = 600.0
 ANSWER_TIMEOUT_S = 30.0
 _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+_ANSWERS_AT = {BUILDERS["jax"]: "/health", BUILDERS["vllm"]: "/v1/models"}
 
 
 class _ServeProvider(ResourceProvider):
@@ -107,14 +109,16 @@ def _deploy(props: Props) -> Props:
         {
             "proxy_location": "HeadOnly",  # all nodes share one address here, so one can listen
             "http_options": {"host": ports.LOOPBACK, "port": port},
-            "applications": [_with_keys(app, props) for app in _applications(props)],
+            "applications": [with_keys(app, props) for app in _applications(props)],
         }
     )
     _wait_running(api, props)
     base = f"http://{ports.LOOPBACK}:{port}"
     urls = {app["name"]: base + app["route_prefix"].rstrip("/") for app in _applications(props)}
-    for name, url in urls.items():
-        api.wait_for(lambda url=url: _answers(url), ANSWER_TIMEOUT_S, f"{name} to answer at {url}")
+    for app in _applications(props):
+        url = urls[app["name"]] + _ANSWERS_AT[app["import_path"]]
+        what = f"{app['name']} to answer at {url}"
+        api.wait_for(lambda url=url: _answers(url), ANSWER_TIMEOUT_S, what)
     return {**props, "urls": {name: f"{url}/v1" for name, url in urls.items()}}
 
 
@@ -136,12 +140,13 @@ def _applications(props: Props) -> list[dict[str, Any]]:
     return json.loads(props["applications"])
 
 
-def _with_keys(application: Mapping[str, Any], props: Props) -> dict[str, Any]:
+def with_keys(application: Mapping[str, Any], props: Props) -> dict[str, Any]:
     """As Serve takes it: with the file of its API key, and restarted with each new version."""
     key_file = _key_files(props).get(application["name"])
     args = {**application["args"], "api_key_file": str(key_file) if key_file else None}
-    environment = {"env_vars": {"RAYTPU_VERSION": props["version"]}}
-    return {**application, "args": args, "runtime_env": environment}
+    environment = application["runtime_env"]
+    variables = {**environment.get("env_vars", {}), "RAYTPU_VERSION": props["version"]}
+    return {**application, "args": args, "runtime_env": {**environment, "env_vars": variables}}
 
 
 def _key_files(props: Props) -> dict[str, Path]:
@@ -189,6 +194,6 @@ def _reason(application: Mapping[str, Any]) -> str:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", timeout=5, trust_env=False).is_success
+        return httpx.get(url, timeout=5, trust_env=False).is_success
     except httpx.HTTPError:
         return False

@@ -14,6 +14,8 @@ from infra.config import (
     DataSpec,
     Folder,
     Hub,
+    InferSpec,
+    JobSpec,
     LocalCluster,
     ServeSpec,
     StackConfig,
@@ -21,12 +23,13 @@ from infra.config import (
     Workload,
 )
 from infra.config.runs import run_id
-from infra.local import ray_node
+from infra.local import ray_node, vllm
 from infra.local.cluster import RayHead, SimulatedSlice, WorkspaceResource
 from infra.local.jobs import RayJob
 from infra.local.provider import COMPONENT
 from infra.local.serving import ServeApplications
 from infra.local.workspace import Workspace
+from infra.ray.serve_config import BUILDERS
 from infra.tpu.slice import TpuSlice
 
 HEAD_CPUS = 4
@@ -96,27 +99,27 @@ class LocalStack(pulumi.ComponentResource):
         return slices
 
     def _run_jobs(self) -> dict[str, RayJob]:
-        """Data first, then training: each waits for what it reads."""
+        """Data first, then training, then inference: each waits for what it reads."""
         jobs: dict[str, RayJob] = {}
-        for kind in (DataSpec, TrainSpec):
+        for kind in (DataSpec, TrainSpec, InferSpec):
             for workload in self._config.workloads:
                 if isinstance(workload, kind):
                     jobs[workload.name] = self._job(workload, jobs)
         return jobs
 
-    def _job(self, workload: DataSpec | TrainSpec, earlier: dict[str, RayJob]) -> RayJob:
+    def _job(self, workload: JobSpec, earlier: dict[str, RayJob]) -> RayJob:
         output = self._output(workload)
-        arguments = ["--settings", workload.settings().model_dump_json(), "--output", str(output)]
+        arguments = ["--settings", self._settings(workload), "--output", str(output)]
         # All of the cluster first: what starts beside work on few cores runs into Ray's limits.
         needs: list[pulumi.Resource] = [s for copies in self._slices.values() for s in copies]
         version = code_digest(workload)
-        if isinstance(workload, TrainSpec):
+        if not isinstance(workload, DataSpec):
             contract = self._config.slice(workload.slice).contract()
-            corpus = self._origin(workload.data, "")
-            arguments += ["--slice", contract.to_json(), "--corpus", corpus]
+            origin, reads = self._input(workload)
+            arguments += ["--slice", contract.to_json(), *reads]
             needs += [job for name, job in earlier.items() if self._goes_before(name, workload)]
-            if not isinstance(workload.data, Folder):
-                version = _versioned(version, earlier[workload.data])
+            if isinstance(origin, str):
+                version = _versioned(version, earlier[origin])
         module = f"workloads.{workload.kind}.main"
         return RayJob(
             f"{self._name}-{workload.name}",
@@ -128,10 +131,32 @@ class LocalStack(pulumi.ComponentResource):
             opts=self._child(self._head, *needs),
         )
 
-    def _goes_before(self, name: str, workload: TrainSpec) -> bool:
-        """Whether training waits for this job: it reads what that writes, or needs its slice."""
+    def _settings(self, workload: JobSpec) -> str:
+        """As JSON. Its files are those of the project, wherever the job's process is started."""
+        settings = workload.settings()
+        match workload:
+            case DataSpec(sources=names):
+                changes = {"sources": tuple(map(self._path, names))}
+            case InferSpec(prompts=names):
+                changes = {"prompts": tuple(map(self._path, names))}
+            case TrainSpec():
+                changes = {}
+        return settings.model_copy(update=changes).model_dump_json()
+
+    def _path(self, path: str) -> str:
+        return path if "://" in path else str(self._root / path)
+
+    def _input(self, workload: TrainSpec | InferSpec) -> tuple[str | Folder, list[str]]:
+        """Where the job's input is from, and how the job is told."""
+        if isinstance(workload, TrainSpec):
+            return workload.data, ["--corpus", self._origin(workload.data, "")]
+        return workload.model, ["--model", self._origin(workload.model, "export")]
+
+    def _goes_before(self, name: str, workload: TrainSpec | InferSpec) -> bool:
+        """Whether a job waits for this one: it reads what that writes, or needs its slice."""
         job = self._config.workload(name)
-        return name == workload.data or (isinstance(job, TrainSpec) and job.slice == workload.slice)
+        shares = not isinstance(job, DataSpec | ServeSpec) and job.slice == workload.slice
+        return name == self._input(workload)[0] or shares
 
     def _serve(self) -> pulumi.Output[dict[str, str]]:
         served = [w for w in self._config.workloads if isinstance(w, ServeSpec)]
@@ -157,21 +182,23 @@ class LocalStack(pulumi.ComponentResource):
         return {
             "name": workload.name,
             "route_prefix": "/" if alone else f"/{workload.name}",
-            "import_path": "workloads.serve.app:build",
+            "import_path": BUILDERS[workload.engine],
             "args": {
                 "slice": asdict(tpu.contract()),
                 "settings": workload.settings().model_dump(mode="json"),
                 "model": self._origin(workload.model, "export"),
                 "model_name": workload.name,
                 "replicas": tpu.count,
+                **(vllm.ARGS if workload.engine == "vllm" else {}),
             },
+            "runtime_env": vllm.runtime_env() if workload.engine == "vllm" else {},
         }
 
     def _origin(self, origin: str | Folder | Hub, part: str) -> str:
         """Where a workload's output, or a folder of the user's, lies."""
         match origin:
             case Folder(path=path):
-                return path if "://" in path else str(self._root / path)
+                return self._path(path)
             case Hub(hub=model):  # refused by the rules of a local stack
                 raise ValueError(f"{model} is a model of the hub")
             case name:
@@ -188,14 +215,18 @@ class LocalStack(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
 
-RESULT_FILES = {"data": "corpus.json", "train": "result.json"}
+RESULT_FILES = {"data": "corpus.json", "train": "result.json", "infer": "result.json"}
 """The last file that a job writes: it is there when the job's output is whole."""
+
+
+_ALSO = {"infer": ("data", "serve", "train")}
+"""Kinds whose code another kind runs too."""
 
 
 def code_digest(workload: Workload) -> str:
     """Of the code that a workload of this kind runs: that of other kinds may change freely."""
     kinds = {kind.model_fields["kind"].annotation for kind in get_args(Workload)}
-    others = {get_args(kind)[0] for kind in kinds} - {workload.kind}
+    others = {get_args(kind)[0] for kind in kinds} - {workload.kind, *_ALSO.get(workload.kind, ())}
     digest = hashlib.sha256()
     for path in sorted(_WORKLOADS.rglob("*.py")):
         parts = path.relative_to(_WORKLOADS).parts

@@ -7,7 +7,8 @@ from infra.config import ServeSpec, StackConfig
 from infra.ray import places, secrets
 from infra.ray.text import to_yaml
 
-_BUILDERS = {"jax": "workloads.serve.app:build", "vllm": "workloads.serve.vllm:build"}
+BUILDERS = {"jax": "workloads.serve.app:build", "vllm": "workloads.serve.vllm:build"}
+"""Of the application, by engine."""
 
 
 def serve_config(config: StackConfig, workload: ServeSpec) -> str:
@@ -15,7 +16,7 @@ def serve_config(config: StackConfig, workload: ServeSpec) -> str:
     application = {
         "name": workload.name,
         "route_prefix": "/",
-        "import_path": _BUILDERS[workload.engine],
+        "import_path": BUILDERS[workload.engine],
         "args": application_args(config, workload),
     }
     return to_yaml({"applications": [application]})

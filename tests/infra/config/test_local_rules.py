@@ -8,7 +8,6 @@ from tests.infra.config.stack import GKE, changed, faults, only, remarks
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"workloads__2__engine": "vllm"}, "workloads[2].engine"),
         ({"workloads__2__model": {"hub": "Qwen/Qwen3-4B"}}, "workloads[2].model"),
         (
             {"workloads__3": {"name": "by-hand", "kind": "cluster", "slice": "train"}},

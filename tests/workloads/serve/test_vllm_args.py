@@ -1,6 +1,6 @@
 """What vLLM is told about its slice, compared with what Ray Serve LLM makes of it.
 
-vLLM itself is not installed here: the engine is not built.
+vLLM itself is not in this environment: what it makes of it is seen in tests/vllm.
 """
 
 import pytest
