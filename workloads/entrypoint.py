@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from workloads import versions
 from workloads.data import storage
 from workloads.errors import UserError, explain
 from workloads.log import say
@@ -65,7 +66,7 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
         ray.init(
             address=address,
-            runtime_env=_with_storage(runtime_env or {}),
+            runtime_env=_with_variables(runtime_env or {}),
             logging_level=logging.WARNING,
         )
     except (OSError, ValueError, RuntimeError) as error:
@@ -76,6 +77,7 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
     DataContext.get_current().enable_progress_bars = False
 
 
-def _with_storage(runtime_env: dict[str, Any]) -> dict[str, Any]:
-    variables = {**storage.ENVIRONMENT, **runtime_env.get("env_vars", {})}
+def _with_variables(runtime_env: dict[str, Any]) -> dict[str, Any]:
+    ours = {**storage.ENVIRONMENT, **versions.environment()}
+    variables = {**ours, **runtime_env.get("env_vars", {})}
     return {**runtime_env, "env_vars": variables}

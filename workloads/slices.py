@@ -1,7 +1,11 @@
 """A program over all hosts of a slice: what its driver waits for, and what its hosts must see."""
 
+import os
 import time
+from collections.abc import Sequence
+from typing import Any
 
+from workloads import versions
 from workloads.contract import SliceContract
 from workloads.errors import UserError
 from workloads.log import say
@@ -16,13 +20,11 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
 
     JaxTrainer would wait for them for ever, and in silence.
     """
-    from ray.util.tpu import get_num_ready_tpu_slices
-
     what = f"{contract.slices} slice(s) {contract.accelerator_type} {contract.topology}"
     deadline = time.monotonic() + timeout_s
     tell_at = 0.0
     while True:
-        ready = get_num_ready_tpu_slices(contract.topology, contract.accelerator_type)
+        ready = _ready(contract)
         if ready >= contract.slices:
             return
         now = time.monotonic()
@@ -37,6 +39,16 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
         time.sleep(1)
 
 
+def _ready(contract: SliceContract) -> int:
+    """Slices that are whole and idle, less those that are about to go."""
+    from ray._private import state
+    from ray.util.tpu import get_num_ready_tpu_slices
+
+    ready = get_num_ready_tpu_slices(contract.topology, contract.accelerator_type)
+    # Ray counts a draining host until it is gone. At worst this counts one too few until then.
+    return max(0, ready - len(state.state.get_draining_nodes()))
+
+
 def host_resources(contract: SliceContract) -> dict[str, float]:
     """Of a worker: all chips of a host.
 
@@ -48,10 +60,14 @@ def host_resources(contract: SliceContract) -> dict[str, float]:
 
 
 def check_devices(contract: SliceContract) -> None:
-    """Raises UserError where JAX does not see, on this host, what was declared."""
+    """Raises UserError where versions are not the head's, or devices not what was declared."""
+    versions.check_host()
+    if faults := _stale_variables(contract):
+        raise UserError(*faults)
     import jax
 
     seen = {
+        **_slices_seen(jax.devices(), contract),
         "hosts": (jax.process_count(), contract.workers),
         "devices": (jax.device_count(), contract.chips),
         "devices on this host": (jax.local_device_count(), contract.chips_per_host),
@@ -63,3 +79,23 @@ def check_devices(contract: SliceContract) -> None:
         if found != declared
     ]:
         raise UserError(*faults)
+
+
+def _stale_variables(contract: SliceContract) -> list[str]:
+    """What would have libtpu wait for slices that are not coming.
+
+    Ray Train sets these variables for several slices, over whatever is there, and leaves them alone
+    for one. So what differs was set by hand, or for a cluster that has changed since.
+    """
+    found = os.environ.get("MEGASCALE_NUM_SLICES")
+    if found in (None, str(contract.slices)):
+        return []
+    declared = f"slice {contract.name} has count {contract.slices}"
+    fix = "take it out of the pod's variables, since Ray Train sets it"
+    return [f"MEGASCALE_NUM_SLICES: is {found} in a worker's environment, but {declared}; {fix}"]
+
+
+def _slices_seen(devices: Sequence[Any], contract: SliceContract) -> dict[str, tuple[int, int]]:
+    """Only a TPU knows its slice."""
+    known = {device.slice_index for device in devices if hasattr(device, "slice_index")}
+    return {"slices": (len(known), contract.slices)} if known else {}

@@ -15,6 +15,7 @@ from ray import serve
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from workloads import versions
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.serve.api import Served, make_api
 from workloads.serve.args import ServeArgs, read
@@ -71,6 +72,7 @@ class SliceEngine:
     def __init__(
         self, folder: Path, settings: ServeSettings, axes: MeshSettings, queue_limit: int
     ) -> None:
+        versions.check_host()
         # Here: only the replica may take the chips.
         import jax.numpy as jnp
 
@@ -169,6 +171,7 @@ def application(args: AppArgs) -> serve.Application:
                 "ray.io/accelerator-type": tpu.accelerator_type,
                 "ray.io/tpu-topology": tpu.topology,
             },
+            "runtime_env": {"env_vars": versions.environment()},
         },
     )(SliceEngine)
     ingress = serve.deployment(
