@@ -7,7 +7,15 @@ and of what the operator says of its newest generation.
 import json
 from datetime import timedelta
 
-from infra.config import ClusterSpec, DataSpec, ServeSpec, StackConfig, TrainSpec, Workload
+from infra.config import (
+    ClusterSpec,
+    InferSpec,
+    JobSpec,
+    ServeSpec,
+    StackConfig,
+    TrainSpec,
+    Workload,
+)
 
 PROVISIONING = timedelta(minutes=30)
 """A TPU node pool scales up in minutes, and GKE gives flex-start 15 before it tries the next."""
@@ -60,7 +68,7 @@ def goal(condition: str) -> str:
 
 def must_finish(config: StackConfig, workload: Workload) -> bool:
     """Whether the stack goes on only when the job has ended: it says so, or another reads of it."""
-    if not isinstance(workload, DataSpec | TrainSpec):
+    if not isinstance(workload, JobSpec):
         return False
     return workload.wait_for == "finish" or workload.name in _read(config)
 
@@ -69,7 +77,7 @@ def service_limit(workload: ServeSpec) -> timedelta:
     return PROVISIONING + workload.startup_timeout
 
 
-def _wait(config: StackConfig, workload: DataSpec | TrainSpec | ServeSpec) -> tuple[str, timedelta]:
+def _wait(config: StackConfig, workload: JobSpec | ServeSpec) -> tuple[str, timedelta]:
     match workload:
         case ServeSpec():
             return SERVING, service_limit(workload)
@@ -82,5 +90,5 @@ def _wait(config: StackConfig, workload: DataSpec | TrainSpec | ServeSpec) -> tu
 def _read(config: StackConfig) -> set[str]:
     """Workloads whose output others read."""
     trained = [w.data for w in config.workloads if isinstance(w, TrainSpec)]
-    served = [w.model for w in config.workloads if isinstance(w, ServeSpec)]
-    return {origin for origin in (*trained, *served) if isinstance(origin, str)}
+    used = [w.model for w in config.workloads if isinstance(w, ServeSpec | InferSpec)]
+    return {origin for origin in (*trained, *used) if isinstance(origin, str)}

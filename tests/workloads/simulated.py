@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from ray._common.utils import get_default_ray_temp_dir
 from ray.cluster_utils import Cluster
 
 from workloads.contract import SliceContract
 
+ATTEMPTS = 4
 CONTRACT = SliceContract(
     name="drill",
     slices=1,
@@ -34,10 +37,8 @@ class Slice:
         Path(get_default_ray_temp_dir()).mkdir(
             exist_ok=True
         )  # cluster_utils notes its address in there
-        self.cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 2, "include_dashboard": False, "temp_dir": folder},
-        )
+        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
+        self.cluster = _patiently(partial(Cluster, initialize_head=True, head_node_args=head))
         self.nodes = [self._host(i) for i in range(CONTRACT.hosts)]
 
     def lose_host(self, index):
@@ -50,7 +51,8 @@ class Slice:
     def _host(self, index):
         name, chips = "slice-0", CONTRACT.chips_per_host
         head = {f"TPU-{CONTRACT.pod_type}-head": 1} if index == 0 else {}
-        return self.cluster.add_node(
+        return _patiently(
+            self.cluster.add_node,
             num_cpus=2,
             resources={"TPU": chips, f"accelerator_type:{CONTRACT.accelerator_type}": 1, **head},
             labels={
@@ -69,6 +71,18 @@ class Slice:
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
             },
         )
+
+
+def _patiently(start, **options):
+    """Ray gives a raylet 30 s to register (fixed in its node.py); a busy machine may need more."""
+    before = set(psutil.Process().children(recursive=True))
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return start(**options)
+        except Exception:  # noqa: BLE001 # it is Ray's only one
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                process.kill()
+    return start(**options)
 
 
 class Job:
