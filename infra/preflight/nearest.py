@@ -116,7 +116,7 @@ def _batches(subject: Subject, need: Need) -> Iterator[_Change]:
 
 def _larger_slices(subject: Subject, workload: TrainSpec, need: Need) -> Iterator[_Change]:
     """More chips for each copy's batch, or for the copy itself."""
-    tpu, mesh = subject.tpu, workload.mesh
+    tpu, mesh, parts = subject.tpu, workload.mesh, workload.gradient_accumulation_steps
     for topology in topologies.topologies(tpu.machine):
         larger = _resolved(tpu, tpu.machine.name, topology)
         times, rest = divmod(larger.chips, tpu.chips)
@@ -124,7 +124,7 @@ def _larger_slices(subject: Subject, workload: TrainSpec, need: Need) -> Iterato
             continue
         for axis in ("data", "fsdp"):
             cut = TrainMesh(**{**mesh.axes, axis: mesh.axes[axis] * times})
-            if _divides(subject, cut) and workload.global_batch % (larger.chips * tpu.count) == 0:
+            if _divides(subject, cut) and workload.global_batch % (cut.devices * parts) == 0:
                 said = f"topology {topology} with mesh {cut}"
                 moved = replace(subject, tpu=larger)
                 yield _change(moved, need, said, {"mesh": cut}, before=subject)
@@ -159,7 +159,7 @@ def _change(
 
 
 def _weight(after: Subject, before: Subject) -> tuple[float, float]:
-    """By how much arguments and scratch grow, at the least: as if all were cut where it can be."""
+    """Times what arguments and scratch are expected to be: as if each chip held an equal part."""
     if isinstance(after.workload, TrainSpec) and isinstance(before.workload, TrainSpec):
         new, old = after.workload, before.workload
         kept = 1 / after.model.layers if new.remat != old.remat else 1.0

@@ -117,10 +117,12 @@ def test_what_is_tried_is_a_stack_without_fault(data):
     chips = {"2x2": 4, "4x4": 16, "4x8": 32}[topology] * count
     tensor = data.draw(st.sampled_from([1, 2, 4]))
     heads = data.draw(st.sampled_from([4, 8, 12]))
+    parts = data.draw(st.sampled_from([1, 2]))
     changes = {
         "slices__0__topology": topology,
         "slices__0__count": count,
-        "workloads__1__global_batch": chips * data.draw(st.integers(1, 12)),
+        "workloads__1__global_batch": chips * parts * data.draw(st.integers(1, 12)),
+        "workloads__1__gradient_accumulation_steps": parts,
         "workloads__1__mesh": {"data": chips // tensor, "tensor": tensor},
         "workloads__1__model": {"attention_heads": heads, "key_value_heads": heads},
         "workloads__2__mesh": {"data": 4 // tensor, "tensor": tensor},
