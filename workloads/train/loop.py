@@ -50,7 +50,7 @@ def train(job: Job) -> Result | Stopped:
         first = latest_step(job.url(run.CHECKPOINTS))
         state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        tell(_start_line(job.settings, parameters, first))
+        tell(_start_line(job, parameters, first))
         clock.lap("start")
         state, reached = _steps(Session(job, trainer, checkpoints, clock), state, first)
         checkpoints.wait()
@@ -122,10 +122,11 @@ class Clock:
         return statistics.median(self._rates) if self._rates else None
 
 
-def _start_line(settings: TrainSettings, parameters: int, first: int) -> str:
+def _start_line(job: Job, parameters: int, first: int) -> str:
+    slices = f" of {job.contract.slices} slices" if job.contract.slices > 1 else ""
     return (
-        f"mesh {settings.mesh}: {jax.device_count()} {jax.devices()[0].device_kind} devices on "
-        f"{jax.process_count()} hosts; {parameters:,} parameters; "
+        f"mesh {job.settings.mesh}: {jax.device_count()} {jax.devices()[0].device_kind} devices on "
+        f"{jax.process_count()} hosts{slices}; {parameters:,} parameters; "
         + (f"resuming after step {first}" if first else "starting from scratch")
     )
 
