@@ -2,15 +2,20 @@
 
 A job's driver runs on the head and tells its versions to every worker, in their environment; each
 host compares before it computes. Ray itself compares no more than its own version and Python's.
+
+`python -m workloads.versions` says what is installed; an image of vLLM is not built if that does
+not go together.
 """
 
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 
 from workloads.errors import UserError
+from workloads.log import say
 
 PACKAGES = ("ray", "jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint")
 VARIABLE = "RAYTPU_HEAD_VERSIONS"
@@ -75,3 +80,15 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def main() -> int:
+    say(", ".join(f"{name} {version}" for name, version in here().items()))
+    fault = vllm_fault()
+    if fault:
+        say(f"error: {fault}")
+    return 1 if fault else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -57,6 +57,14 @@ class _Closed:
         pass
 
 
+def test_an_image_whose_vllm_is_another_is_not_built(monkeypatch, capsys):
+    assert versions.main() == 0
+    assert f"ray {metadata.version('ray')}, jax" in capsys.readouterr().out
+    monkeypatch.setattr(versions, "vllm_fault", lambda: "vLLM 0.28.0 is installed")
+    assert versions.main() == 1
+    assert "error: vLLM 0.28.0 is installed" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("installed", "fits"),
     [("0.29.0", True), ("0.29.0+tpu", True), ("0.29.1", False), ("0.28.0", False)],
