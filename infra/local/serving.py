@@ -24,7 +24,8 @@ from infra.local.provider import Props, changed, urn, user_errors
 from infra.local.ray_api import RayApi
 from infra.ray.serve_config import BUILDERS
 
-DEPLOY_TIMEOUT_S = 600.0
+DEPLOY_TIMEOUT_S = 1200.0
+"""Five processes of vLLM import it one after the other: minutes on two cores."""
 ANSWER_TIMEOUT_S = 30.0
 _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 _ANSWERS_AT = {BUILDERS["jax"]: "/health", BUILDERS["vllm"]: "/v1/models"}
