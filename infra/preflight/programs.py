@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.config import DataSpec, Folder, ServeSpec, StackConfig, TrainSpec
+from infra.config import DataSpec, Folder, InferSpec, ServeSpec, StackConfig, TrainSpec
 from infra.tpu.slice import TpuSlice
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.preflight.program import Chips, ServeStep, TrainStep
@@ -31,11 +31,13 @@ class Unknown:
 
 
 def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
-    """Every workload that trains or serves."""
+    """Every workload that runs programs of its own on a TPU."""
     for index, workload in enumerate(config.workloads):
+        where = f"raytpu:workloads[{index}]"
+        if isinstance(workload, InferSpec):
+            yield Unknown(where, f"{workload.name} infers in batches, which is not compiled here")
         if not isinstance(workload, TrainSpec | ServeSpec):
             continue
-        where = f"raytpu:workloads[{index}]"
         if isinstance(workload, ServeSpec) and workload.engine != "jax":
             why = f"{workload.name} is served by {workload.engine}, which compiles by itself"
             yield Unknown(where, why)

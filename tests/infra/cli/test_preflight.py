@@ -177,8 +177,10 @@ def test_a_run_over_several_slices_is_shown_with_what_crosses_them(project):
 @pytest.mark.usefixtures("broken")
 def test_what_cannot_be_known_is_said_and_is_no_fault(project):
     """No compiler is asked for what vLLM runs, nor for a corpus that lies elsewhere."""
-    stack = on_gke(workloads__1__data={"path": "gs://acme-corpora/english"})
-    stack["workloads"] = stack["workloads"][1:]
+    host = {"name": "batch", "machine_type": "ct6e-standard-4t", "topology": "2x2"}
+    scored = {"name": "scored", "kind": "infer", "slice": "batch", "model": "pretrain"}
+    stack = on_gke(workloads__1__data={"path": "gs://acme-corpora/english"}, slices__2=host)
+    stack["workloads"] = [*stack["workloads"][1:], {**scored, "prompts": ["gs://acme/p.jsonl"]}]
     result = preflight(write(project / "Pulumi.gke.yaml", stack))
     assert result.exit_code == 0, result.output
     corpus = "vocabulary and sequence length are those of the corpus in gs://acme-corpora/english"
@@ -186,12 +188,14 @@ def test_what_cannot_be_known_is_said_and_is_no_fault(project):
         "no step",
         f"raytpu:workloads[0]: pretrain: {corpus}, not known here (not checked)",
         "raytpu:workloads[1]: chat is served by vllm, which compiles by itself (not checked)",
+        "raytpu:workloads[2]: scored infers in batches, which is not compiled here (not checked)",
     ]
     assert result.stdout.splitlines() == [f"Pulumi.gke.yaml: {line}" for line in told]
     [found] = json.loads(preflight("gke", "--json").stdout)["stacks"]
     assert [one["where"] for one in found["not_checked"]] == [
         "raytpu:workloads[0]",
         "raytpu:workloads[1]",
+        "raytpu:workloads[2]",
     ]
     assert GKE["workloads"][2]["engine"] == "vllm"
 

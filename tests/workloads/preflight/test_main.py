@@ -51,22 +51,21 @@ def test_what_was_measured_before_is_not_compiled_again(ask, measured):
     assert measured == [train()]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        train(global_batch=16),
-        train(mesh={"data": 2, "tensor": 2}),
-        train(dtype="float32"),
-        train(remat="layers"),
-        train(gradient_accumulation_steps=2),
-        train(slices=2),
-        train(tokens=64),
-        train(sizes={"layers": 2}),
-        serve("decode"),
-        serve("prefill"),
-    ],
-    ids=str,
-)
+OTHERS = {
+    "batch": train(global_batch=16),
+    "mesh": train(mesh={"data": 2, "tensor": 2}),
+    "dtype": train(dtype="float32"),
+    "remat": train(remat="layers"),
+    "parts": train(gradient_accumulation_steps=2),
+    "slices": train(slices=2),
+    "tokens": train(tokens=64),
+    "layers": train(sizes={"layers": 2}),
+    "decode": serve("decode"),
+    "prefill": serve("prefill"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_whatever_decides_is_measured_by_itself(ask, measured, other):
     assert [answer.cached for answer in ask(train(), other)] == [False, False]
     assert measured == [train(), other]
