@@ -42,13 +42,13 @@ def _main(arguments: argparse.Namespace) -> None:
     request, found = _read(arguments)
     entrypoint.connect()
     job = _planned(request, found)
-    if (result := output.read_result(request.output)) and result.run == job.run:
-        say(f"this run is finished: {job.folder}; remove it to compute it anew")
-    missing = {part.number for part in job.parts} - output.finished(job.folder)
-    rows_per_s = result.rows_per_s if result and result.run == job.run else None
-    if missing:
+    if {part.number for part in job.parts} - output.finished(job.folder):
         wait_for_slices(request.contract, arguments.slice_timeout_s)
         rows_per_s = _fit(job)
+    else:
+        say(f"this run is finished: {job.folder}; remove it to compute it anew")
+        earlier = output.read_result(request.output)
+        rows_per_s = earlier.rows_per_s if earlier and earlier.run == job.run else None
     _tell(output.commit(request.output, job.run, job.parts, rows_per_s), job)
 
 
