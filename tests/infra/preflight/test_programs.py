@@ -1,0 +1,50 @@
+"""Which steps a stack has, and what is said of those that are not known."""
+
+import json
+
+from infra.preflight.programs import Subject, Unknown, steps, subjects
+from tests.infra.config.stack import changed, on_gke, read
+from workloads.model.config import ModelConfig
+from workloads.settings import ModelSettings
+
+SIZES = ModelSettings(attention_heads=8, key_value_heads=4)
+
+
+def of(stack):
+    return [*subjects(read(stack))]
+
+
+def test_training_takes_all_copies_of_its_slice_and_a_replica_one():
+    slices = {"slices__0__topology": "4x8", "slices__0__count": 2, "slices__1__count": 3}
+    run = {"workloads__1__mesh": {"data": 64}, "workloads__1__global_batch": 64}
+    server = {"name": "chat", "kind": "serve", "slice": "chat", "model": "pretrain"}
+    found = of(on_gke(**slices, **run, workloads__2={**server, "mesh": {"data": 2, "tensor": 4}}))
+    chips = {step.kind: step.chips for one in found for step in steps(one)}
+    assert list(chips) == ["train", "prefill", "decode"]
+    assert (chips["train"].slices, chips["train"].devices) == (2, 64)
+    assert (chips["train"].topology, chips["train"].host_topology) == ("4x8", "2x2")
+    assert chips["prefill"] == chips["decode"]
+    assert (chips["decode"].slices, chips["decode"].devices) == (1, 8)
+    assert (chips["decode"].topology, chips["decode"].host_topology) == ("2x4", "2x4")
+
+
+def test_vocabulary_and_length_are_those_of_the_data_workload():
+    data = {"workloads__0__vocab_size": 4096, "workloads__0__sequence_length": 512}
+    trained, served = of(changed(**data))
+    assert (trained.model.vocab_size, trained.sequence_length) == (4096, 512)
+    assert served.model == trained.model
+
+
+def test_a_model_in_a_folder_is_read_where_it_lies(tmp_path):
+    model = ModelConfig.of(SIZES, vocab_size=320, max_position_embeddings=256)
+    (tmp_path / "config.json").write_text(json.dumps(model.to_hf(dtype="bfloat16")))
+    _, served = of(changed(workloads__2__model={"path": str(tmp_path)}))
+    assert isinstance(served, Subject)
+    assert served.model == model
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    _, served = of(changed(workloads__2__model={"path": str(tmp_path)}))
+    assert isinstance(served, Unknown)
+    assert served.where == "raytpu:workloads[2]"
+    assert served.why.startswith(f"chat: {tmp_path}/config.json: no such file")
