@@ -41,9 +41,13 @@ def command(name: str, location: str, project: str) -> str:
     )
 
 
-def file_of(cluster: ExistingCluster) -> str | None:
-    """The file that the stack names, or None: the provider then looks where kubectl does."""
-    return str(Path(cluster.kubeconfig).expanduser()) if cluster.kubeconfig else None
+def file_of(cluster: ExistingCluster) -> str:
+    """The file that the stack names; empty if none, and the provider looks where kubectl does.
+
+    Not None: the SDK puts $KUBECONFIG in its place, which goes into the state, and which the
+    provider cannot read if it names several files.
+    """
+    return str(Path(cluster.kubeconfig).expanduser()) if cluster.kubeconfig else ""
 
 
 def faults(cluster: ExistingCluster, environ: Mapping[str, str] = os.environ) -> Iterator[Problem]:

@@ -90,7 +90,7 @@ class GkeStack(pulumi.ComponentResource):
         return providers, [cluster, identity, *pools, *tpus]
 
     def _kubernetes(
-        self, access: pulumi.Input[str] | None, context: str | None, *needs: pulumi.Resource
+        self, access: pulumi.Input[str], context: str | None, *needs: pulumi.Resource
     ) -> Providers:
         """One that applies, and one that creates: see Workloads."""
         applier, creator = (

@@ -48,6 +48,11 @@ def look(manifest: Mapping[str, Any]) -> str:
     return f"`{at} describe {kind} {name}` and `{at} get events --field-selector type=Warning`"
 
 
+def last_line(text: str) -> str:
+    """Of a failed job's message: Ray puts the end of its log there, and the cause comes last."""
+    return text.strip().rpartition("\n")[2]
+
+
 def log_command(job: Mapping[str, Any]) -> str:
     """Of the pod that submits the job, which prints the log of it."""
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]

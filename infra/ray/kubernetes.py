@@ -7,7 +7,7 @@ import pulumi
 from pydantic import SecretStr
 
 from infra.config import StackConfig
-from infra.ray.failures import log_command, look, patience, still_to_come, way_out
+from infra.ray.failures import last_line, log_command, look, patience, still_to_come, way_out
 from infra.ray.objects import KubernetesObject, Manifest, objects
 from infra.ray.waits import FAILED, WAIT_FOR
 
@@ -105,7 +105,7 @@ def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:
     begun = ran or found not in FAILED
     if succeeded or (begun and not job.finishes):
         return job.key
-    told = "; ".join(str(status[part]) for part in ("reason", "message") if status.get(part))
+    told = "; ".join(last_line(status[part]) for part in ("reason", "message") if status.get(part))
     see = log_command(job.manifest) if ran else look(job.manifest)
     raise pulumi.RunError(
         f"{job.key} ended as {found} ({told or 'no reason given'}); see {see}, mend it, and run "

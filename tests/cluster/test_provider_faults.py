@@ -4,7 +4,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-import yaml
 
 from tests.cluster.played import PlayedOperator, fine
 from tests.cluster.real_stack import RealStack, finished
@@ -97,6 +96,21 @@ def test_a_field_that_another_manager_took_is_named_with_the_way_out(stack, cont
     assert forced.code == 0, forced.output
 
 
+def test_what_was_edited_with_kubectl_is_shown_by_a_preview_and_taken_back(stack, control_plane):
+    """The provider takes over what kubectl wrote last, as if it were its own of older days."""
+    with PlayedOperator(control_plane.api, stack.name):
+        assert stack.up().code == 0
+        edit(control_plane.api, stack.name, manager="kubectl-edit")
+        more_at_once(stack)
+        preview = stack.preview()
+        done = stack.up()
+    assert "kubectl-edit" in preview.output, preview.output
+    assert ".spec.serveConfigV2" in preview.output
+    assert done.code == 0, done.output
+    live = request(control_plane.api, "GET", f"{ray(stack.name, 'rayservices')}/chat")
+    assert "max_batch: 2" in live["spec"]["serveConfigV2"]
+
+
 def edit(api, namespace, manager):
     path = f"{ray(namespace, 'rayservices')}/chat?fieldManager={manager}"
     request(api, "PATCH", path, {"spec": {"serveConfigV2": "applications: []"}})
@@ -129,16 +143,41 @@ def test_a_kind_that_comes_late_is_waited_for(stack, control_plane):
 
 
 def test_an_api_server_that_does_not_answer_is_named_once(stack, control_plane):
-    broken = yaml.safe_load(control_plane.kubeconfig.read_text())
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    broken["clusters"][0]["cluster"]["server"] = f"https://{address}"
-    (stack.root / "kubeconfig").write_text(yaml.safe_dump(broken))
-    stack.environ["KUBECONFIG"] = str(stack.root / "kubeconfig")
+    address = cut_off(stack, control_plane)
     done = stack.up()
     assert done.code != 0
     named = [line for line in errors(done) if address in line]
     assert len(named) == 1, done.output
     assert "unreachable" in named[0]
+
+
+def test_what_cannot_be_deleted_is_told_when_the_program_runs(stack, control_plane):
+    """Without it the engine says only that a hook is missing, whose name is the way out."""
+    own_kubeconfig(stack, control_plane.server, control_plane)
+    with PlayedOperator(control_plane.api, stack.name):
+        assert stack.up().code == 0
+    address = cut_off(stack, control_plane)
+    silent = stack.destroy()
+    assert silent.code != 0
+    assert "(run with --run-program to see what failed)" in silent.output
+    assert address not in silent.output
+    told = stack.pulumi("destroy", "--yes", "--skip-preview", "--run-program")
+    assert told.code != 0
+    assert address in told.output
+
+
+def cut_off(stack, control_plane):
+    """From now on the stack's API server is an address at which nobody listens."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    own_kubeconfig(stack, f"https://{address}", control_plane)
+    return address
+
+
+def own_kubeconfig(stack, server, control_plane):
+    """The second of two files, as kubectl reads them."""
+    text = control_plane.kubeconfig.read_text().replace(control_plane.server, server)
+    (stack.root / "kubeconfig").write_text(text)
+    stack.environ["KUBECONFIG"] = f"{stack.root}/none:{stack.root}/kubeconfig"
 
 
 def test_without_a_kubeconfig_one_line_says_so(stack):

@@ -46,6 +46,7 @@ def ray_image() -> Image:
         working_dir=RAY_CODE,
         folders={
             f"{RAY_CODE}/workloads": ROOT / "workloads",
+            f"{RAY_CODE}/kubernetes": ROOT / "tools/cluster/absent/kubernetes",
             str(environment): environment,
             sys.base_prefix: Path(sys.base_prefix),
         },

@@ -186,5 +186,12 @@ def test_a_cluster_of_others_is_reached_as_the_stack_says():
         assert provider.inputs["context"] == "lab"
 
 
+def test_where_a_users_own_kubeconfig_lies_is_not_kept(monkeypatch):
+    """The SDK would put the variable in, and the provider reads no list of files from there."""
+    monkeypatch.setenv("KUBECONFIG", "/home/one/a:/home/one/b")
+    for provider in of_type(register(declared("existing")), "pulumi:providers:kubernetes"):
+        assert provider.inputs["kubeconfig"] == ""
+
+
 def test_autopilot_has_no_pools_of_ours():
     assert of_type(made_of("autopilot"), NODE_POOL) == []

@@ -114,6 +114,12 @@ def test_the_error_of_a_failed_job_says_where_to_look_and_how_to_run_it_again():
     )
 
 
+def test_of_a_log_in_a_message_the_last_line_is_shown():
+    log = "failed, last logs:\n Traceback\nraytpu | error: no such bucket\n"
+    with pytest.raises(pulumi.RunError, match=r"Failed \(raytpu . error: no such bucket\); see"):
+        check_job(JOB, {"jobDeploymentStatus": "Failed", "message": log}, "urn")
+
+
 def test_a_stopped_job_has_not_succeeded():
     """Ray calls it terminal, so the operator calls it complete."""
     with pytest.raises(pulumi.RunError, match="ended as Complete"):
