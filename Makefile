@@ -66,6 +66,7 @@ bench: setup ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/render.py
 	tools/run python tools/bench/review.py
 	tools/run python tools/bench/data.py
+	tools/run python tools/bench/train.py
 
 clean: ## remove environment, tools and state; not while a stack is up
 	rm -rf .venv .tools .raytpu .bench
