@@ -61,12 +61,13 @@ test-vllm: setup vllm ## the engine against transformers and ours; a local stack
 	VLLM_TARGET_DEVICE=cpu $(VLLM)/bin/python -m pytest tests/vllm/engine
 	tools/run pytest tests/vllm/stack
 
-bench: setup ## times and throughput, as a table and as .bench/*.json
+bench: setup cluster-tools ## times and throughput, as a table and as .bench/*.json
 	tools/run python tools/bench/local.py
 	tools/run python tools/bench/render.py
 	tools/run python tools/bench/review.py
 	tools/run python tools/bench/data.py
 	tools/run python tools/bench/train.py
+	tools/run python tools/bench/cluster.py
 
 clean: ## remove environment, tools and state; not while a stack is up
 	rm -rf .venv .tools .raytpu .bench
