@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _drain(limit_s: float, node_id: str | None) -> None:
     # What `ray drain-node` calls. That command knows no node but by joining the cluster first,
     # which takes seconds that a host on spot capacity does not have.
-    from ray.core.generated.autoscaler_pb2 import (  # pyright: ignore[reportAttributeAccessIssue] # generated
-        DRAIN_NODE_REASON_PREEMPTION,
+    from ray.core.generated.autoscaler_pb2 import (
+        DRAIN_NODE_REASON_PREEMPTION,  # pyright: ignore[reportAttributeAccessIssue] # generated
     )
 
     deadline_s = time.time() + limit_s

@@ -169,7 +169,7 @@ class Qwen3(nnx.Module):
         mask = _causal(tokens_bt.shape[1])
         if segments_bt is not None:
             mask = mask & (segments_bt[:, :, None] == segments_bt[:, None, :])
-        x, positions = self._pin(self.embed_tokens(tokens_bt), ROWS), _positions(tokens_bt)
+        x, positions = self._embed(tokens_bt), _positions(tokens_bt)
         through = nnx.remat(Layer.__call__) if self.remat else Layer.__call__
         for layer in self.layers:
             x = self._pin(through(layer, x, positions, mask), ROWS)
@@ -199,7 +199,7 @@ class Qwen3(nnx.Module):
         tokens_b, positions_b = jnp.asarray(tokens_b), jnp.asarray(positions_b)
         rows = jnp.arange(tokens_b.shape[0])
         mask = (jnp.arange(cache.keys.shape[2]) <= positions_b[:, None])[:, None]
-        x = self._pin(self.embed_tokens(tokens_b[:, None]), ROWS)
+        x = self._embed(tokens_b[:, None])
         for index, layer in enumerate(self.layers):
             q, k, v = layer.project(x, positions_b[:, None])
             cache = KeyValues(
@@ -215,6 +215,12 @@ class Qwen3(nnx.Module):
         config = self.config
         shape = (config.layers, rows, length, config.key_value_heads, config.head_dim)
         return KeyValues(jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype))
+
+    def _embed(self, tokens_bt: jax.Array) -> jax.Array:
+        # Its parts are fetched first, as those of other matrices are: looked up in a table that
+        # fsdp cuts, every row would be computed on every device.
+        table = self._pin(self.embed_tokens.embedding[...].astype(self.dtype), TENSOR, None)
+        return self._pin(jnp.take(table, tokens_bt, axis=0), ROWS)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """(...,d) to (...,v), in float32."""

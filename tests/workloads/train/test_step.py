@@ -110,6 +110,14 @@ def test_the_same_is_learned_from_logits_in_chunks(devices, shallow, on_one_devi
     np.testing.assert_allclose(losses, expected, rtol=2e-5)
 
 
+def test_no_device_computes_the_rows_of_others(devices, shallow):
+    """Where the batch and a table are both cut by fsdp, XLA may give up and do all on each."""
+    mesh = TrainMesh(data=2, fsdp=2, tensor=2)
+    text = trainer_on(shallow, devices, mesh).lower(LENGTH).compile().as_text()
+    assert f"f32[2,{LENGTH}," in text
+    assert f"f32[{BATCH},{LENGTH}," not in text
+
+
 def test_logits_of_long_rows_are_never_there_at_once(devices, shallow):
     trainer = trainer_on(shallow, devices, TrainMesh())
     vocabulary = shallow.vocab_size
@@ -145,18 +153,24 @@ def test_a_step_keeps_the_parts_where_they_are(trainer):
     assert [leaf.sharding for leaf in jax.tree.leaves(trees(state))] == before
 
 
-def test_parts_of_a_batch_and_layers_computed_anew_take_less_memory(devices, tiny_config):
-    deep = replace(tiny_config, layers=4)
-
+def test_parts_of_a_batch_take_less_memory(devices, tiny_config):
     def scratch(**changes):
-        trainer = trainer_on(deep, devices, TrainMesh(), **changes)
+        trainer = trainer_on(tiny_config, devices, TrainMesh(), **changes)
         analysis = trainer.lower(64).compile().memory_analysis()
         assert analysis is not None
         return analysis.temp_size_in_bytes
 
-    whole = scratch()
-    assert scratch(gradient_accumulation_steps=4) < whole / 2
-    assert scratch(remat="layers") < whole / 2
+    assert scratch(gradient_accumulation_steps=4) < scratch() / 2
+
+
+def test_layers_are_computed_anew_where_that_is_asked_for(devices, shallow):
+    """By what is computed: compiled for a CPU, no less memory shows."""
+
+    def products(**changes):
+        lowered = trainer_on(shallow, devices, TrainMesh(), **changes).lower(LENGTH)
+        return lowered.as_text().count("stablehlo.dot_general")
+
+    assert products(remat="layers") > products()
 
 
 def test_padding_rows_change_nothing_and_every_target_counts_once(trainer):
