@@ -1,6 +1,7 @@
 """Step times against arithmetic by hand."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ BOOK = {
 }
 
 
-def step(*collectives, flops=0.0, traffic_bytes=0.0, speed=V6E):
+def step(*collectives, flops=0.0, traffic_bytes=0.0, speed=V6E) -> Any:
     measured = Measured(
         argument_bytes=1,
         hbm_bytes=1,

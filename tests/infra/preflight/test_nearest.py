@@ -1,6 +1,7 @@
 """What is proposed in place of a workload that does not fit."""
 
 import copy
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ def trained(**workload):
     return declared(workloads__1__model=MODEL, **changes)
 
 
-def served(**workload):
+def served(**workload) -> Any:
     changes = {f"workloads__2__{key}": value for key, value in workload.items()}
     found = [*subjects(read(changed(workloads__1__model=MODEL, **changes)))]
     return found[1]
@@ -44,6 +45,10 @@ def answers(size_of):
     return ask, asked
 
 
+def proposed(subject, needed, ask) -> Any:
+    return nearest(subject, needed, ask)
+
+
 def need(argument_gib, scratch_gib=0):
     return Need(argument_gib * GIB, scratch_gib * GIB, 32 * GIB)
 
@@ -58,25 +63,25 @@ def need(argument_gib, scratch_gib=0):
 )
 def test_parameters_that_are_too_many_are_cut_as_little_as_it_takes(argument_gib, said):
     ask, asked = answers(lambda step: int(argument_gib * GIB / step.settings.mesh.fsdp))
-    found = nearest(trained(), need(argument_gib), ask)
+    found = proposed(trained(), need(argument_gib), ask)
     assert found.said == said
     assert len(asked) == 1  # the estimate passed over all that came before
 
 
 def test_activations_that_are_too_many_are_computed_anew_before_less_is_learnt():
     ask, _ = answers(lambda step: 20 * GIB if step.settings.remat == "layers" else 50 * GIB)
-    assert nearest(trained(), need(1, 50), ask).said == "remat layers"
+    assert proposed(trained(), need(1, 50), ask).said == "remat layers"
 
 
 def test_a_batch_is_taken_in_parts_before_it_is_made_smaller():
     ask, _ = answers(lambda step: 80 * GIB // step.settings.gradient_accumulation_steps)
-    found = nearest(trained(global_batch=256), need(1, 80), ask)
+    found = proposed(trained(global_batch=256), need(1, 80), ask)
     assert found.said == "gradient_accumulation_steps 4"
 
 
 def test_a_batch_that_has_no_parts_is_made_smaller():
     ask, _ = answers(lambda step: int(step.settings.global_batch / 48 * 50 * GIB))
-    found = nearest(trained(global_batch=48, remat="layers"), need(1, 50), ask)
+    found = proposed(trained(global_batch=48, remat="layers"), need(1, 50), ask)
     assert found.said == "global_batch 16"
 
 
@@ -85,26 +90,26 @@ def test_a_larger_slice_is_the_last_that_is_tried():
         return 20 * GIB if step.chips.topology == "4x8" else 40 * GIB
 
     ask, asked = answers(size)
-    found = nearest(trained(global_batch=64), need(1, 39), ask)
+    found = proposed(trained(global_batch=64), need(1, 39), ask)
     assert found.said == "topology 4x8 with mesh data 32 x tensor 1"
     assert asked[-1].chips.devices == 32
 
 
 def test_a_server_that_is_too_large_for_its_host_gets_a_larger_one():
     ask, asked = answers(lambda step: 10 * GIB if step.chips.devices == 8 else 40 * GIB)
-    found = nearest(served(), need(40), ask)
+    found = proposed(served(), need(40), ask)
     assert found.said == "topology 2x4 on ct6e-standard-8t with mesh data 1 x tensor 8"
     assert [step.kind for step in asked[-2:]] == ["prefill", "decode"]
 
 
 def test_a_cache_that_is_too_large_gets_fewer_rows():
     ask, _ = answers(lambda step: step.settings.max_batch * 10 * GIB)
-    assert nearest(served(max_batch=8), need(1, 20), ask).said == "max_batch 2"
+    assert proposed(served(max_batch=8), need(1, 20), ask).said == "max_batch 2"
 
 
 def test_nothing_is_proposed_where_nothing_fits():
     ask, asked = answers(lambda _: 33 * GIB)
-    assert nearest(trained(global_batch=256), need(30, 3), ask) is None
+    assert proposed(trained(global_batch=256), need(30, 3), ask) is None
     assert len(asked) <= 12
 
 
@@ -129,7 +134,8 @@ def test_what_is_tried_is_a_stack_without_fault(data):
     }
     ask, asked = answers(lambda _: 33 * GIB)
     for subject in subjects(read(_on_gke(changes))):
-        assert nearest(subject, need(1, 1), ask) is None
+        assert proposed(subject, need(1, 1), ask) is None
+        assert isinstance(subject, Subject)
         declared_steps = steps(subject)
         assert not [step for step in asked if step in declared_steps]
     for step in (one for one in asked if one.kind != "decode"):

@@ -1,6 +1,7 @@
 """Which steps a stack has, and what is said of those that are not known."""
 
 import json
+from typing import Any
 
 from infra.preflight.programs import Subject, Unknown, steps, subjects
 from tests.infra.config.stack import changed, on_gke, read
@@ -10,7 +11,7 @@ from workloads.settings import ModelSettings
 SIZES = ModelSettings(attention_heads=8, key_value_heads=4)
 
 
-def of(stack):
+def of(stack) -> list[Any]:
     return [*subjects(read(stack))]
 
 
