@@ -31,15 +31,19 @@ CONTRACT = SliceContract(
 
 
 class Slice:
-    """One simulated slice whose hosts can be lost and come back."""
+    """One simulated slice, or several, whose hosts can be lost and come back.
 
-    def __init__(self, folder):
+    `environment` is what somebody wrote into the hosts' pods beside what belongs there.
+    """
+
+    def __init__(self, folder, slices=1, environment=None):
+        self.environment = environment or {}
         Path(get_default_ray_temp_dir()).mkdir(
             exist_ok=True
         )  # cluster_utils notes its address in there
         head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
         self.cluster = _patiently(partial(Cluster, initialize_head=True, head_node_args=head))
-        self.nodes = [self._host(i) for i in range(CONTRACT.hosts)]
+        self.nodes = [self._host(i) for i in range(slices * CONTRACT.hosts)]
 
     def lose_host(self, index):
         self.cluster.remove_node(self.nodes[index], allow_graceful=False)
@@ -49,26 +53,28 @@ class Slice:
         self.nodes[index] = self._host(index)
 
     def _host(self, index):
-        name, chips = "slice-0", CONTRACT.chips_per_host
-        head = {f"TPU-{CONTRACT.pod_type}-head": 1} if index == 0 else {}
+        number, worker = divmod(index, CONTRACT.hosts)
+        name, chips = f"slice-{number}", CONTRACT.chips_per_host
+        head = {f"TPU-{CONTRACT.pod_type}-head": 1} if worker == 0 else {}
         return _patiently(
             self.cluster.add_node,
             num_cpus=2,
             resources={"TPU": chips, f"accelerator_type:{CONTRACT.accelerator_type}": 1, **head},
             labels={
                 "ray.io/tpu-slice-name": name,
-                "ray.io/tpu-worker-id": str(index),
+                "ray.io/tpu-worker-id": str(worker),
                 "ray.io/tpu-topology": CONTRACT.topology,
                 "ray.io/tpu-pod-type": CONTRACT.pod_type,
                 "ray.io/accelerator-type": CONTRACT.accelerator_type,
             },
             env_vars={
                 "TPU_NAME": name,
-                "TPU_WORKER_ID": str(index),
+                "TPU_WORKER_ID": str(worker),
                 "TPU_ACCELERATOR_TYPE": CONTRACT.pod_type,
                 "TPU_TOPOLOGY": CONTRACT.topology,
                 "JAX_PLATFORMS": "cpu",
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
+                **self.environment,
             },
         )
 

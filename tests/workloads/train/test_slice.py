@@ -95,6 +95,27 @@ def test_a_finished_run_is_not_trained_again(tpu, corpus, output):
     assert time.monotonic() - started < 60
 
 
+def test_a_run_saves_at_a_stop_notice_and_goes_on_from_there(tpu, corpus, tmp_path):
+    """As a pod's hook gives it. No interval of checkpoints ends before the run does."""
+    job = train(tpu, corpus, tmp_path, max_failures=0, checkpoint_every=1000)
+    job.wait_for("step 10/60", 240)
+    node = ["--node-id", tpu.nodes[1].node_id]
+    hook = Job(tpu.cluster.address, "workloads.drain", "--limit-s", "100", *node)
+    assert hook.finish(120) == 0, hook.lines  # and the node has gone by itself
+    job.wait_for("stop notice: step", 10)
+    tpu.lose_host(1)
+    tpu.bring_back_host(1)
+    assert job.finish(400) == 0, job.lines
+    saved, resumed = (
+        next(line for line in job.lines if line.startswith("stop notice: step")).split()[3],
+        next(line for line in job.lines if "resuming" in line).rsplit(" ", 1)[1],
+    )
+    assert resumed == saved
+    assert int(saved) >= 10
+    steps = [int(line.split()[1].split("/")[0]) for line in job.lines if line.startswith("step ")]
+    assert steps == sorted(set(steps))  # none is trained twice
+
+
 def test_another_run_is_refused_the_output(tpu, corpus, output):
     job = train(tpu, corpus, output, learning_rate=0.5)
     assert job.finish(60) == 1
