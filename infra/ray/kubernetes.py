@@ -114,9 +114,7 @@ def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:
 
 
 def _hooks(name: str, manifest: Manifest) -> pulumi.ResourceHookBinding:
-    # `pulumi destroy` runs no program, and so says of an error only that this hook is missing.
-    failed = f"{name} (run with --run-program to see what failed)"
-    on_error = [pulumi.ErrorHook(failed, lambda args: try_again(manifest, args))]
+    on_error = [pulumi.ErrorHook(f"{name} (failed)", lambda args: try_again(manifest, args))]
     if WAIT_FOR not in manifest["metadata"].get("annotations", {}):
         return pulumi.ResourceHookBinding(on_error=on_error)
     # Before hours of silence: Pulumi knows nothing of the pods, and why they do not come.
