@@ -75,7 +75,7 @@ def test_heads_divide_over_chips_where_vllm_s_own_layers_are_made(monkeypatch, s
     group = SimpleNamespace(world_size=size, rank_in_group=0)
     monkeypatch.setattr("vllm.distributed.parallel_state._TP", group)
     agreed = set()
-    for heads, shared, wide in itertools.product((4, 6, 8, 12), (1, 2, 3, 4, 6, 8), (96, 100)):
+    for heads, shared, wide in itertools.product((4, 6, 8, 12, 16), (1, 2, 3, 4, 6, 8), (96, 100)):
         facts = ModelFacts(64, wide, 1, heads, shared, 16, 320)
         agreed.add(divides(facts, size))
         assert divides(facts, size) == _made(heads, shared, wide), (heads, shared, wide, size)
