@@ -8,13 +8,14 @@ known, which is no fault of the stack.
 import functools
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import httpx
+from google.auth.exceptions import GoogleAuthError
 
 from infra.config.model_facts import ModelFacts, UncountedError, known, of_config
 from infra.config.models import Folder, Hub
@@ -25,6 +26,8 @@ LIMIT_S = 10.0
 
 CONFIG = "config.json"
 _HUB = "https://huggingface.co"
+_STORAGE = "https://storage.googleapis.com"
+_READ = "https://www.googleapis.com/auth/devstorage.read_only"
 
 
 def facts(origin: Folder | Hub, *, online: bool) -> ModelFacts:
@@ -78,20 +81,38 @@ def _of_hub(name: str) -> Mapping[str, Any]:
 
 def _of_bucket(path: str) -> Mapping[str, Any]:
     """In a thread: a search for credentials may take longer than anybody waits."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Google's libraries speak of the next Python
-        import gcsfs  # pyright: ignore[reportMissingTypeStubs] # has none. Here: it takes a second
-    address = f"{path.rstrip('/')}/{CONFIG}"
     pool = ThreadPoolExecutor(1)
     try:
-        read = pool.submit(lambda: gcsfs.GCSFileSystem().cat_file(address))  # pyright: ignore[reportUnknownMemberType, reportUnknownLambdaType] # untyped
-        return _parsed(cast("bytes", read.result(LIMIT_S)))
-    except TimeoutError:
-        raise UncountedError(f"its bucket gives no answer within {LIMIT_S:.0f} s") from None
-    except Exception as error:  # noqa: BLE001 # gcsfs, aiohttp and google.auth share no base
-        raise UncountedError(f"its bucket cannot be read ({type(error).__name__})") from None
+        answer = pool.submit(_asked_of_storage, path).result(LIMIT_S)
+    except (TimeoutError, httpx.HTTPError):
+        raise UncountedError("its bucket gives no answer") from None
+    except GoogleAuthError:
+        raise UncountedError("there are no credentials for its bucket") from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+    if not answer.is_success:
+        raise UncountedError(f"its bucket answers {answer.status_code}")
+    return _parsed(answer.content)
+
+
+def _asked_of_storage(path: str) -> httpx.Response:
+    # Not gcsfs: what it imports cannot be in one process with Pulumi's messages.
+    bucket, _, folder = path.removeprefix("gs://").partition("/")
+    name = quote(f"{folder.strip('/')}/{CONFIG}".lstrip("/"), safe="")
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    headers = {} if emulator else {"Authorization": f"Bearer {_token()}"}
+    url = f"{(emulator or _STORAGE).rstrip('/')}/download/storage/v1/b/{bucket}/o/{name}?alt=media"
+    return httpx.get(url, headers=headers, timeout=LIMIT_S)
+
+
+def _token() -> str:
+    """Raises GoogleAuthError."""
+    import google.auth  # here: it takes a second
+    from google.auth.transport.requests import Request
+
+    credentials, _ = google.auth.default(scopes=[_READ])  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] # untyped
+    credentials.refresh(Request())  # pyright: ignore[reportUnknownMemberType] # untyped
+    return cast("str", credentials.token)  # pyright: ignore[reportUnknownMemberType] # untyped
 
 
 def _parsed(content: bytes) -> Mapping[str, Any]:

@@ -122,7 +122,16 @@ def test_two_training_runs_may_take_turns_on_a_slice():
 # Training
 
 
-@pytest.mark.parametrize("mesh", [{"data": 16}, {"data": 4, "tensor": 4}, {"data": 8, "tensor": 2}])
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"data": 16},
+        {"data": 4, "tensor": 4},
+        {"data": 8, "tensor": 2},
+        {"fsdp": 16},
+        {"data": 2, "fsdp": 4, "tensor": 2},
+    ],
+)
 def test_a_mesh_that_covers_the_slice_is_accepted(mesh):
     assert faults(changed(workloads__1__mesh=mesh)) == []
 
@@ -131,6 +140,12 @@ def test_a_mesh_of_another_size_than_the_slice_is_refused_with_both_numbers():
     line = only_fault(changed(workloads__1__mesh={"data": 4, "tensor": 2}), "workloads[1].mesh")
     assert "data 4 x tensor 2 = 8" in line
     assert "16 chips" in line
+
+
+def test_all_three_axes_of_a_mesh_count_and_are_named():
+    mesh = {"data": 2, "fsdp": 2, "tensor": 2}
+    line = only_fault(changed(workloads__1__mesh=mesh), "workloads[1].mesh")
+    assert "data 2 x fsdp 2 x tensor 2 = 8 does not cover the 16 chips" in line
 
 
 def test_a_mesh_spans_all_copies_of_a_slice():
@@ -143,6 +158,8 @@ def test_no_copy_of_the_model_spans_two_slices():
     mesh = {"data": 1, "tensor": 32}
     model = {"attention_heads": 32, "key_value_heads": 32}
     stack = changed(slices__0__count=2, workloads__1__mesh=mesh, workloads__1__model=model)
+    assert "several of the 2 slices" in only_fault(stack, "workloads[1].mesh.data")
+    stack = changed(slices__0__count=2, workloads__1__mesh={"fsdp": 32})
     assert "several of the 2 slices" in only_fault(stack, "workloads[1].mesh.data")
 
 
@@ -168,6 +185,42 @@ def test_the_tensor_axis_divides_the_model(size, value):
     lines = [line for line in faults(stack) if "workloads[1].mesh.tensor" in line]
     assert len(lines) == 1
     assert f"8 does not divide {size} {value}" in lines[0]
+
+
+def test_the_fsdp_axis_divides_the_hidden_size():
+    mesh, model = {"fsdp": 16}, {"hidden_size": 120}
+    stack = changed(workloads__1__mesh=mesh, workloads__1__model=model)
+    line = only_fault(stack, "workloads[1].mesh.fsdp")
+    assert "16 does not divide hidden_size 120" in line
+    assert (
+        faults(changed(workloads__1__mesh={"data": 2, "fsdp": 8}, workloads__1__model=model)) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("mesh", "parts", "sound"),
+    [
+        # 32 sequences: 2 on each of 16 devices, or 8 on each of 4 groups of tensor 4.
+        ({"data": 16}, 2, True),
+        ({"data": 16}, 4, False),
+        ({"data": 4, "tensor": 4}, 8, True),
+        ({"fsdp": 4, "tensor": 4}, 16, False),
+        ({"data": 2, "fsdp": 2, "tensor": 4}, 3, False),
+    ],
+)
+def test_the_parts_of_a_batch_take_equally_many_rows_of_each_device(mesh, parts, sound):
+    stack = changed(workloads__1__mesh=mesh, workloads__1__gradient_accumulation_steps=parts)
+    if sound:
+        assert faults(stack) == []
+    else:
+        line = only_fault(stack, "workloads[1].gradient_accumulation_steps")
+        rows = 32 // (mesh.get("data", 1) * mesh.get("fsdp", 1))
+        assert f"{parts} parts of the {rows} sequences of each device" in line
+
+
+def test_a_server_has_no_fsdp_axis():
+    line = only_fault(changed(workloads__2__mesh={"fsdp": 4}), "workloads[2].mesh.fsdp")
+    assert "there is no such key" in line
 
 
 def test_the_tensor_axis_divides_the_vocabulary():

@@ -28,6 +28,8 @@ CHIPS = {
     "prod": 2 * 32 + 2 * 8,
     "autopilot": 8,
     "existing": 16 + 4,
+    "llama-70b": 8,
+    "mistral-7b": 2 * 4,
     "tpu7x": 8,
     "two-shapes": 32 + 16,
     "v5e": 8,
