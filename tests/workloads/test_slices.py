@@ -12,7 +12,7 @@ from workloads.slices import check_devices
 @pytest.fixture
 def seen(monkeypatch):
     """Devices as on a TPU: two slices of two hosts of four chips, as one of the hosts sees them."""
-    devices = [SimpleNamespace(slice_index=index // 8) for index in range(16)]
+    devices = [SimpleNamespace(platform="tpu", slice_index=index // 8) for index in range(16)]
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "device_count", lambda: len(devices))
     monkeypatch.setattr(jax, "process_count", lambda: 4)

@@ -142,6 +142,6 @@ def test_a_slice_that_is_not_whole_is_waited_for_and_then_given_up(tpu, corpus, 
         assert job.finish(90) == 1
     finally:
         tpu.bring_back_host(1)
-    waiting, error = job.lines
+    *_, waiting, error = job.lines
     assert "waiting for 1 slice(s) TPU-V5P 2x2x2: 0 ready (limit 3 s)" in waiting
     assert "0 of 1 slice(s) TPU-V5P 2x2x2 whole and idle after 3 s" in error
