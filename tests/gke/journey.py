@@ -76,6 +76,7 @@ def prepare(name: str, root: Path) -> CloudStack:
     if name == "existing":
         (root / "kubeconfig").write_text(KUBECONFIG)
         stack.environ["KUBECONFIG"] = str(root / "kubeconfig")
+        stack.cloud.kubernetes.kubeconfig = stack.environ["KUBECONFIG"]
         stack.cloud.kubernetes.others.add(OTHERS)
         stack.pulumi("config", "set", "--secret", "--path", API_KEY_PATH, API_KEY)
     stack.cloud.google.others |= CORPORA

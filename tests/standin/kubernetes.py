@@ -82,6 +82,8 @@ class Kubernetes(Api):
         self.google = google
         self.others: set[str] = set()
         """Addresses of clusters that others made, with the Ray operator in them."""
+        self.kubeconfig = ""
+        """Where kubectl would look: used where a stack names no file."""
         self.stuck: set[str] = set()
         """Kinds of which objects stay in their first stage."""
         self.stages = {**STAGES}
@@ -128,7 +130,7 @@ class Kubernetes(Api):
 
     def _require_kind(self, made: Made) -> None:
         args = made.args
-        address = _address(self.configs.get(made.stack, {}).get("kubeconfig", ""))
+        address = _address(self.configs.get(made.stack, {}).get("kubeconfig") or self.kubeconfig)
         cluster = self.google.cluster_at(address)
         if cluster is None and address not in self.others:
             raise RefusedError(f"configured Kubernetes cluster is unreachable: {address or 'none'}")
