@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.config import InferSpec
 from tests.infra.config.stack import changed, faults, on_gke, only, read, remarks
 from workloads.settings import MeshSettings
 
@@ -34,7 +35,9 @@ def test_by_default_each_host_has_a_copy_of_the_model():
     config = read(local())
     tpu = config.slice("batch")
     assert (tpu.workers, tpu.chips_per_host) == (4, 4)
-    mesh = config.workload("answers").settings().mesh_on(tpu.workers, tpu.chips_per_host)
+    answers = config.workload("answers")
+    assert isinstance(answers, InferSpec)
+    mesh = answers.settings().mesh_on(tpu.workers, tpu.chips_per_host)
     assert mesh == MeshSettings(data=4, tensor=4)
 
 
