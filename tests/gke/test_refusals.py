@@ -43,7 +43,7 @@ def test_what_never_starts_ends_in_an_error_that_names_it(existing, kind, told):
     existing.cloud.kubernetes.stuck.add(kind)
     done = existing.up()
     assert done.code != 0
-    assert f"error: {kind}/{told} seconds: `kubectl --namespace research describe" in done.output
+    assert f"error: {told} seconds: `kubectl --namespace research describe" in done.output
 
 
 def test_without_a_cluster_nothing_is_made_in_it(existing):
