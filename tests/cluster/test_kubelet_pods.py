@@ -119,7 +119,7 @@ def test_init_containers_run_in_order_and_side_cars_beside(machine):
     started = {"exec": {"command": ["grep", "side", "/shared/log"]}}
     sidecar = says(
         "side",
-        f"echo side >> /shared/log; trap 'echo ends; exit 0' TERM; {FOREVER}",
+        f"trap 'echo ends; exit 0' TERM; echo side >> /shared/log; {FOREVER}",
         startupProbe={**started, "periodSeconds": 1},
     )
     read = machine.pod(
@@ -136,7 +136,7 @@ def test_init_containers_run_in_order_and_side_cars_beside(machine):
     pod = machine.end_of(read)
     assert machine.log("ordered").split() == ["first", "side", "second", "main"]
     assert pod.status.phase == "Succeeded"  # the side-car does not keep it
-    assert machine.log("ordered", "side") == "ends\n"
+    wait(lambda: machine.log("ordered", "side") == "ends\n")  # it is told to when the pod is over
 
 
 def test_a_failing_init_container_fails_the_pod(machine):
