@@ -1,0 +1,52 @@
+"""Hosts of a slice by their numbers: each once, none missing, or named before JAX waits for them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.workloads.simulated import CONTRACT
+from workloads.slice_group import Host, number_faults
+
+POD = replace(CONTRACT, topology="16x16", hosts=64, pod_type="v6e-256")
+
+
+def hosts(numbers):
+    return [
+        Host("big-0", number, f"big-0-{place}", f"10.0.0.{place}")
+        for place, number in enumerate(numbers)
+    ]
+
+
+@given(st.permutations(range(64)))
+def test_each_number_once_is_sound_in_any_order(numbers):
+    assert number_faults(POD, hosts(numbers)) == []
+
+
+def test_a_number_that_two_pods_have_names_both_and_the_one_that_is_missing():
+    """What ai-on-gke 858 describes: 64 hosts, and the webhook gave 17 twice."""
+    twice, missing = number_faults(POD, hosts([17 if n == 40 else n for n in range(64)]))
+    assert twice == (
+        "slice big-0: TPU_WORKER_ID 17: is that of host 17 of big-0 (big-0-17, 10.0.0.17) and of "
+        "host 17 of big-0 (big-0-40, 10.0.0.40); delete the pods of that slice, so that all are "
+        "numbered anew"
+    )
+    assert "TPU_WORKER_ID 40: is that of no host of 0 to 63" in missing
+
+
+def test_a_pod_without_a_number_is_named():
+    without, missing = number_faults(POD, hosts([None if n == 3 else n for n in range(64)]))
+    assert "host without TPU_WORKER_ID of big-0 (big-0-3, 10.0.0.3)" in without
+    assert "TPU_WORKER_ID 3: is that of no host of 0 to 63" in missing
+
+
+@given(st.lists(st.none() | st.integers(0, 70), min_size=64, max_size=64))
+def test_nothing_but_a_permutation_is_sound(numbers):
+    sound = sorted(numbers, key=str) == sorted(range(64), key=str)
+    assert (number_faults(POD, hosts(numbers)) == []) == sound
+
+
+@pytest.mark.parametrize("number", [None, 0])
+def test_a_slice_of_one_host_needs_no_number(number):
+    assert number_faults(replace(CONTRACT, hosts=1), hosts([number])) == []
