@@ -25,6 +25,8 @@ class SliceContract:
     """VMs of one slice."""
     chips_per_host: int
     hbm_gib_per_chip: int
+    bf16_tflops_per_chip: int
+    """The peak of matrix products, in 10^12 operations a second."""
     accelerator_type: str
     """Ray's name, e.g. "TPU-V6E"."""
     pod_type: str
@@ -43,6 +45,11 @@ class SliceContract:
     def chips(self) -> int:
         """Chips of all slices: the number of devices JAX sees."""
         return self.workers * self.chips_per_host
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """Of all slices."""
+        return self.chips * self.bf16_tflops_per_chip * 1e12
 
     @property
     def multi_host(self) -> bool:

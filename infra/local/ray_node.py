@@ -68,7 +68,10 @@ def start_head(mark: str, paths: NodePaths, *, cpus: int, dashboard_port: int) -
         "num_cpus": cpus,
         "object_store_memory": HEAD_OBJECT_STORE_MIB << 20,
     }
-    _ray_start(mark, paths, options, {"JAX_PLATFORMS": "cpu"})
+    # The head's metrics alone are collected: a run's are there, and on each host it would cost the
+    # agent a third of its time.
+    variables = {"JAX_PLATFORMS": "cpu", "RAY_enable_metrics_collection": "1"}
+    _ray_start(mark, paths, options, variables)
     return paths.log.read_text().splitlines()[-1]
 
 
@@ -83,7 +86,8 @@ def start_host(
         "object_store_memory": HOST_OBJECT_STORE_MIB << 20,
         "resources": {"TPU": tpu_chips},  # as KubeRay does from google.com/tpu
     }
-    _ray_start(mark, paths, options, environment)
+    variables = {**environment, "RAY_enable_metrics_collection": "0"}
+    _ray_start(mark, paths, options, variables)
 
 
 def raylet_pid(mark: str) -> int:
@@ -127,8 +131,6 @@ def _base_environment() -> dict[str, str]:
         # Ray makes workers yield to whatever else runs. Here that is Ray's own bookkeeping, on the
         # same cores, and hosts of one program wait for the one that yields.
         "RAY_worker_niceness": "0",
-        # For a Prometheus that nobody runs here; it costs each host's agent a third of its time.
-        "RAY_enable_metrics_collection": "0",
         # Said, not left to Ray: it turns tokens on where an earlier cluster of the user left one.
         "RAY_AUTH_MODE": "disabled",
     }

@@ -23,6 +23,7 @@ from infra.tpu.catalog import (
     Generation,
     Machine,
 )
+from infra.tpu.speed import SPEEDS
 from workloads.contract import SliceContract
 from workloads.settings import Settings
 
@@ -225,6 +226,7 @@ class TpuSlice:
             hosts=self.hosts,
             chips_per_host=self.chips_per_host,
             hbm_gib_per_chip=self.generation.hbm_gib_per_chip,
+            bf16_tflops_per_chip=SPEEDS[self.generation.name].bf16_tflops,
             accelerator_type=self.accelerator_type,
             pod_type=self.pod_type,
         )

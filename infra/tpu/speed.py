@@ -21,7 +21,7 @@ from types import MappingProxyType
 class Speed:
     """Peaks of one chip."""
 
-    bf16_tflops: float
+    bf16_tflops: int
     """Matrix products of bfloat16; those of float32 are made of several of them."""
     hbm_gb_per_s: float
     ici_gb_per_s: float

@@ -25,6 +25,7 @@ CONTRACT = SliceContract(
     hosts=2,
     chips_per_host=4,
     hbm_gib_per_chip=95,
+    bf16_tflops_per_chip=459,
     accelerator_type="TPU-V5P",
     pod_type="v5p-16",
 )

@@ -6,6 +6,8 @@ from typing import Any, Self
 from workloads.data import storage
 from workloads.train.step import State
 
+COUNTED_S = "counted_s"
+
 
 def latest_step(url: str) -> int:
     """The newest finished checkpoint's step, or 0 if there is none. Starts no JAX backend."""
@@ -43,11 +45,17 @@ class Checkpoints:
         """Until all that was saved is on storage."""
         self._manager.wait_until_finished()
 
-    def save(self, step: int, state: State) -> None:
+    def save(self, step: int, state: State, counted_s: float = 0.0) -> None:
+        """`counted_s`: what went into the steps up to this one, all attempts together."""
         tree: dict[str, Any] = {"params": state.params, "optimizer": state.optimizer}
-        self._manager.save(step, args=self._args.StandardSave(tree))
+        told = {COUNTED_S: counted_s}
+        self._manager.save(step, args=self._args.StandardSave(tree), custom_metadata=told)
 
     def restore(self, step: int, like: State) -> State:
         """The state of `step`, placed as `like` is: shapes with shardings."""
         tree: dict[str, Any] = {"params": like.params, "optimizer": like.optimizer}
         return State(**self._manager.restore(step, args=self._args.StandardRestore(tree)))
+
+    def counted_s(self, step: int) -> float:
+        """As it was saved with `step`."""
+        return self._manager.metadata(step).custom_metadata[COUNTED_S]

@@ -4,10 +4,7 @@ Every process makes the same calls in the same order, for most of them are colle
 first one speaks and writes.
 """
 
-import statistics
 import tempfile
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +18,13 @@ from fsspec.implementations.local import LocalFileSystem
 from workloads.data import storage
 from workloads.data.corpus import TOKENIZER
 from workloads.model import hf, sharding
+from workloads.model.config import ModelConfig
 from workloads.settings import TrainSettings
 from workloads.slices import check_devices
 from workloads.train import run
 from workloads.train.checkpoints import Checkpoints, latest_step
+from workloads.train.clock import Clock, Pace, Work
+from workloads.train.flops import model_flops
 from workloads.train.job import Job
 from workloads.train.notice import StopNotice
 from workloads.train.progress import tell
@@ -42,13 +42,15 @@ def train(job: Job) -> Result | Stopped:
 
     Raises UserError or ModelError, on every host, for what the user has to change.
     """
-    clock = Clock(job.settings.global_batch * job.corpus.sequence_length)
     check_devices(job.contract)
+    config = job.model_config()
+    clock = Clock(_work(job, config), run.began_unix_s(job.output))
     mesh = sharding.make_mesh(job.settings.mesh)
-    trainer = make_trainer(job.settings, job.model_config(), mesh)
+    trainer = make_trainer(job.settings, config, mesh)
     with Checkpoints(job.url(run.CHECKPOINTS), job.settings.keep_checkpoints) as checkpoints:
         first = latest_step(job.url(run.CHECKPOINTS))
         state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
+        clock.counted_s = checkpoints.counted_s(first) if first else 0.0
         parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
         tell(_start_line(job, parameters, first))
         clock.lap("start")
@@ -67,6 +69,8 @@ def train(job: Job) -> Result | Stopped:
         held_out_loss=loss,
         unigram_entropy=job.corpus.unigram_entropy,
         tokens_per_s=clock.tokens_per_s(),
+        utilisation=clock.utilisation(),
+        goodput=clock.goodput(),
         waited=clock.waited(),
         wall_s={phase: round(wall_s, 2) for phase, wall_s in clock.wall_s.items()},
     )
@@ -75,51 +79,15 @@ def train(job: Job) -> Result | Stopped:
     return result
 
 
-class Clock:
-    """Where the time goes, phase by phase."""
-
-    def __init__(self, tokens_per_step: int) -> None:
-        self.wall_s: dict[str, float] = defaultdict(float)
-        self._tokens_per_step = tokens_per_step
-        self._rates: list[float] = []
-        self._waited_s = 0.0
-        self._mark = time.monotonic()
-
-    def lap(self, phase: str) -> float:
-        """Seconds since the last lap, which were spent in `phase`."""
-        now = time.monotonic()
-        wall_s, self._mark = now - self._mark, now
-        self.wall_s[phase] += wall_s
-        return wall_s
-
-    def steps(self, count: int) -> float:
-        """Tokens a second of the `count` steps since the last lap."""
-        # The first step waits for the compiler and for the first rows.
-        compiles = "first step" not in self.wall_s
-        rate = count * self._tokens_per_step / self.lap("first step" if compiles else "train")
-        if not compiles:
-            self._rates.append(rate)
-        return rate
-
-    def fetch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches, and how long the steps wait for them, the first apart."""
-        iterator = iter(batches)
-        while True:
-            started = time.monotonic()
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            if "first step" in self.wall_s:
-                self._waited_s += time.monotonic() - started
-            yield batch
-
-    def waited(self) -> float | None:
-        """Part of the steps' time in which they waited for data."""
-        return self._waited_s / self.wall_s["train"] if self._rates else None
-
-    def tokens_per_s(self) -> float | None:
-        return statistics.median(self._rates) if self._rates else None
+def _work(job: Job, config: ModelConfig) -> Work:
+    tokens, length = (
+        job.settings.global_batch * job.corpus.sequence_length,
+        job.corpus.sequence_length,
+    )
+    # The peak is that of the declared chips: of CPUs in their place it says nothing.
+    real = jax.devices()[0].platform == "tpu"
+    peak = job.contract.peak_flops_per_s if real else None
+    return Work(tokens, model_flops(config, tokens, length), peak)
 
 
 def _start_line(job: Job, parameters: int, first: int) -> str:
@@ -161,7 +129,7 @@ def _steps(session: Session, state: State, first: int) -> tuple[State, int]:
         _progress(trainer, settings, step, float(loss), clock.steps(step - told))
         told = step
         if saves:
-            session.checkpoints.save(step, state)
+            session.checkpoints.save(step, state, clock.counted_s)
             clock.lap("checkpoint")
         if evaluates:
             held_out = _evaluate(job, trainer, state)
@@ -193,13 +161,11 @@ def _check_position(steps: jax.Array, first: int) -> None:
 
 
 def _progress(
-    trainer: Trainer, settings: TrainSettings, step: int, loss: float, tokens_per_s: float
+    trainer: Trainer, settings: TrainSettings, step: int, loss: float, pace: Pace
 ) -> None:
     rate = float(jnp.asarray(trainer.schedule(step)))
-    line = (
-        f"step {step}/{settings.steps}  loss {loss:.3f}  tokens/s {tokens_per_s:.0f}  lr {rate:.2e}"
-    )
-    tell(line, step=step, loss=loss, tokens_per_s=tokens_per_s)
+    line = f"step {step}/{settings.steps}  loss {loss:.3f}  {pace}  lr {rate:.2e}"
+    tell(line, step=step, loss=loss, **pace.metrics())
 
 
 def _evaluate(job: Job, trainer: Trainer, state: State) -> float:

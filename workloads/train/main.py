@@ -105,7 +105,7 @@ def _fit(job: Job) -> Result | Stopped:
         run_config=RunConfig(
             name="train",
             storage_path=job.url("ray"),
-            callbacks=[Progress()],
+            callbacks=[Progress(job.output)],
             failure_config=FailureConfig(
                 max_failures=job.settings.max_failures,
                 # An attempt that finds no whole slice ends after a minute.
@@ -157,6 +157,13 @@ def _tell(result: Result) -> None:
     phases = ", ".join(f"{phase} {wall_s:.1f} s" for phase, wall_s in result.wall_s.items())
     waited = "" if result.waited is None else f" ({100 * result.waited:.1f} % waiting for data)"
     say(f"{result.steps} steps; tokens/s {rate}{waited}; {phases}")
+    goodput = "not known" if result.goodput is None else f"{100 * result.goodput:.1f} %"
+    reached = (
+        "not measured, as it is of a TPU's peak"
+        if result.utilisation is None
+        else f"{100 * result.utilisation:.1f} %"
+    )
+    say(f"goodput {goodput} of the time since the run began; model FLOPs utilisation {reached}")
 
 
 if __name__ == "__main__":

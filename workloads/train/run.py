@@ -5,6 +5,7 @@ anything else is refused, for it would mix two models in one folder.
 """
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from workloads.errors import UserError
 from workloads.settings import TrainSettings
 
 RUN, RESULT = "run.json", "result.json"
+BEGAN = "began_unix_s"
 CHECKPOINTS, EXPORT = "checkpoints", "export"
 
 
@@ -30,6 +32,12 @@ class Result(BaseModel):
     tokens_per_s: float | None
     """Training throughput of all devices: the median of what the log lines say, compilation
     apart. None if the run was too short to tell."""
+    utilisation: float | None = None
+    """Part of the chips' peak that went into the model (MFU) at that throughput. None as above,
+    and on devices that are no TPU."""
+    goodput: float | None = None
+    """Part of the time since the run was first started that went into steps whose result was kept:
+    not into waiting, compiling, restoring, evaluating, saving, or steps that were lost."""
     waited: float | None = None
     """Part of the steps' time in which they waited for data. None as above."""
     wall_s: dict[str, float]
@@ -52,8 +60,10 @@ def claim(output: str, settings: TrainSettings, corpus_digest: str) -> Result | 
     ours = _identity(settings, corpus_digest)
     theirs = _read(storage.join(output, RUN))
     if theirs is None:
-        storage.write_atomically(storage.join(output, RUN), json.dumps(ours, indent=2))
+        record = {BEGAN: time.time(), **ours}
+        storage.write_atomically(storage.join(output, RUN), json.dumps(record, indent=2))
         return None
+    began = theirs.pop(BEGAN, None)
     if faults := [
         f"{name} is {ours.get(name)!r}, but the run in {output} has {theirs.get(name)!r}; "
         "set it back, or choose another output"
@@ -63,11 +73,21 @@ def claim(output: str, settings: TrainSettings, corpus_digest: str) -> Result | 
         raise UserError(*faults)
     try:
         raw = _read(storage.join(output, RESULT))
-        return None if raw is None else Result.model_validate(raw)
+        if raw is not None:
+            return Result.model_validate(raw)
     except ValidationError:
         raise UserError(
             f"{storage.join(output, RESULT)}: not a result of this version; choose another output"
         ) from None
+    if not isinstance(began, float):
+        where = storage.join(output, RUN)
+        raise UserError(f"{where}: not a run of this version; choose another output")
+    return None
+
+
+def began_unix_s(output: str) -> float:
+    """When the run in `output` was first started. Raises KeyError if none was claimed."""
+    return (_read(storage.join(output, RUN)) or {})[BEGAN]
 
 
 def finish(output: str, result: Result) -> None:

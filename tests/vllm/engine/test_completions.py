@@ -27,6 +27,7 @@ SLICE = SliceContract(
     hosts=1,
     chips_per_host=4,
     hbm_gib_per_chip=32,
+    bf16_tflops_per_chip=918,
     accelerator_type="TPU-V6E",
     pod_type="v6e-4",
 )

@@ -16,6 +16,7 @@ SLICE = {
     "hosts": 1,
     "chips_per_host": 4,
     "hbm_gib_per_chip": 32,
+    "bf16_tflops_per_chip": 918,
     "accelerator_type": "TPU-V6E",
     "pod_type": "v6e-4",
 }
@@ -46,7 +47,7 @@ def test_a_declaration_that_fits_is_built(folder):
     [
         (
             {"slice_": SLICE | {"hosts": 4, "topology": "4x4"}},
-            ["slice chat has 4 hosts", "uses 4 chips, but slice chat has 16"],
+            ["mesh data 2 x tensor 2 uses 4 chips, but slice chat has 16"],
         ),
         (
             {"settings": {"mesh": {"data": 2, "tensor": 4}}},

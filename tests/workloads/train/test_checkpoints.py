@@ -47,10 +47,11 @@ def random_state(abstract):
 def test_what_one_mesh_saved_another_restores(abstract, tmp_path, other):
     saved = random_state(abstract(TrainMesh(data=2, tensor=4)))
     with Checkpoints(str(tmp_path / "c"), keep=1) as checkpoints:
-        checkpoints.save(3, saved)
+        checkpoints.save(3, saved, counted_s=12.5)
     like = abstract(other)
     with Checkpoints(str(tmp_path / "c"), keep=1) as checkpoints:
         restored = checkpoints.restore(3, like)
+        assert checkpoints.counted_s(3) == 12.5
 
     def same(before, after, wanted):
         assert after.sharding == wanted.sharding

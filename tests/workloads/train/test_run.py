@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 
@@ -27,6 +28,25 @@ def test_a_finished_run_is_found_with_its_result(tmp_path):
     run.claim(str(tmp_path), SETTINGS, "c")
     run.finish(str(tmp_path), RESULT)
     assert run.claim(str(tmp_path), SETTINGS, "c") == RESULT
+
+
+def test_a_run_began_when_it_was_first_started(tmp_path):
+    before = time.time()
+    run.claim(str(tmp_path), SETTINGS, "c")
+    after = time.time()
+    began = run.began_unix_s(str(tmp_path))
+    assert before <= began <= after
+    run.claim(str(tmp_path), SETTINGS, "c")
+    assert run.began_unix_s(str(tmp_path)) == began
+
+
+def test_a_run_that_does_not_know_when_it_began_is_refused(tmp_path):
+    run.claim(str(tmp_path), SETTINGS, "c")
+    record = json.loads((tmp_path / "run.json").read_text())
+    del record["began_unix_s"]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"run\.json: not a run of this version; choose another"):
+        run.claim(str(tmp_path), SETTINGS, "c")
 
 
 def test_how_a_run_is_carried_out_may_change(tmp_path):

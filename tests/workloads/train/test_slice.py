@@ -1,9 +1,12 @@
 """The training job on a simulated v5p slice of two hosts: real raylets, a real JaxTrainer."""
 
 import json
+import re
 import time
+import urllib.request
 
 import pytest
+from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
 from safetensors import safe_open
 
 from tests.workloads.simulated import CONTRACT, Job, Slice
@@ -65,12 +68,35 @@ def train(tpu, corpus, output, *more, **changes):
     )
 
 
+def scraped(tpu, output, timeout_s):
+    """This run's gauges, as Prometheus sees them on the head: Ray sends them every 10 s."""
+    gcs = GcsClient(address=tpu.cluster.address)
+    nodes = {node_id.hex(): node for node_id, node in gcs.get_all_node_info().items()}
+    head = nodes[tpu.cluster.head_node.node_id]
+    url = f"http://{head.node_manager_address}:{head.metrics_export_port}/metrics"
+    tags = f'run="{output.name}",.*workload="{output.parent.name}"'
+    line = re.compile(rf"ray_raytpu_train_(\w+){{.*{tags}.*}} (\S+)")
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(url, timeout=10) as page:
+            found = line.findall(page.read().decode())
+        if found:
+            return {name: float(value) for name, value in found}
+        time.sleep(1)
+    pytest.fail(f"no gauge of {output.name} at {url} within {timeout_s} s")
+
+
 def test_a_run_that_loses_a_host_goes_on_from_its_last_checkpoint(tpu, corpus, output):
     job = train(tpu, corpus, output)
     job.wait_for("mesh data 4 x tensor 2: 8 cpu devices on 2 hosts", 240)
     job.wait_for("step 24/60", 240)
     tpu.lose_host(1)
     tpu.bring_back_host(1)
+    gauges = scraped(tpu, output, 60)
+    assert 24 <= gauges["step"] <= 60
+    assert 0 < gauges["goodput_ratio"] < 1
+    assert gauges["tokens_per_second"] * gauges["step_seconds"] == pytest.approx(16 * 32)
+    assert "model_flops_utilization_ratio" not in gauges  # of CPUs there is none
     assert job.finish(400) == 0, job.lines
     (resumed,) = [line for line in job.lines if "resuming after step" in line]
     step = int(resumed.rsplit(" ", 1)[1])
@@ -78,6 +104,8 @@ def test_a_run_that_loses_a_host_goes_on_from_its_last_checkpoint(tpu, corpus, o
     assert step in range(10, 60, 10)
     result = json.loads((output / "result.json").read_text())
     assert result["steps"] == 60
+    assert 0 < result["goodput"] < 1
+    assert result["utilisation"] is None
     assert result["held_out_loss"] < result["unigram_entropy"]
     told = f"held-out loss {result['held_out_loss']:.3f} nats a token, against a unigram entropy"
     assert any(line.startswith(told) for line in job.lines)
