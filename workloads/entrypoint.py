@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from workloads import versions
+from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.errors import UserError, explain
 from workloads.log import say
@@ -41,6 +42,14 @@ def settings(kind: type[AnySettings], text: str) -> AnySettings:
             for fault in error.errors()
         ]
         raise UserError(*faults) from None
+
+
+def contract(text: str) -> SliceContract:
+    """Raises UserError for what is no contract."""
+    try:
+        return SliceContract.from_json(text)
+    except ValueError as error:
+        raise UserError(f"--slice: {error}; pass what the slice declaration gives") from None
 
 
 def connect(runtime_env: dict[str, Any] | None = None) -> None:

@@ -207,3 +207,17 @@ class InferSettings(Settings):
         """The settings that decide what the output is; the others, how it is computed."""
         computed = {"prompts", "mesh", "batch_size", "max_failures"}
         return self.model_dump(mode="json", exclude=computed)
+
+
+class CheckSettings(Settings):
+    """A look at each host of a slice, and at what connects them, before something relies on it."""
+
+    sizes_mib: Annotated[tuple[PositiveInt, ...], Field(min_length=1, strict=False)] = (1, 8, 64)
+    """Sizes of the collectives: what each device ends up with."""
+    repeats: PositiveInt = 10
+    """Calls of each, of which the median counts."""
+    slow_factor: Annotated[float, Field(gt=1)] = 1.5
+    """A host is too slow whose products of matrices take so many times as long as the median of
+    the others. Hosts that share a machine are not compared."""
+    limit_s: PositiveInt = 600
+    """For the whole check once it has the slice; then it says which host it waits for."""

@@ -32,6 +32,8 @@ JOIN_TIMEOUT_S = 300
 """For JAX to be up on all hosts: libtpu starts, and each host finds the others."""
 GRACE_S = 3
 """Once a host has failed, for what others have to say of it. They may hang for it."""
+PING_TIMEOUT_S = 5
+_PING = "ping"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class HostActor:
             hostname=socket.gethostname(),
             address=get_node_ip_address(),
         )
+
+    @ray.method(concurrency_group=_PING)
+    def ping(self) -> None:
+        """Answers at once, whatever else this process is at, unless it is stuck as a whole."""
 
     def free_port(self) -> int:
         with socket.socket() as probe:
@@ -169,11 +175,19 @@ def ask(group: Sequence[Member], calls: Sequence[Any], timeout_s: float, what: s
             except RayError as error:
                 answers.faults += (f"{group[place].host}: {line}" for line in told(error))
                 deadline = min(deadline, time.monotonic() + GRACE_S)
-    if not answers.faults:
-        late = (f"{group[place].host}" for place in waiting.values())
+    if waiting and not answers.faults:
+        late = [group[place] for place in waiting.values()]
         limit = f"did not answer within {timeout_s:.0f} s, when asked {what}"
-        answers.faults += (f"{host}: {limit}; see the logs of that host" for host in late)
+        hosts = [f"{member.host}" for member in _stuck(late) or late]
+        answers.faults += (f"{host}: {limit}; see the logs of that host" for host in hosts)
     return answers
+
+
+def _stuck(late: Sequence[Member]) -> list[Member]:
+    """Of several that are late, those that the others wait for: which answer nothing at all."""
+    pings = [member.actor.ping.remote() for member in late]
+    _, silent = ray.wait(pings, num_returns=len(pings), timeout=PING_TIMEOUT_S)
+    return [member for ping, member in zip(pings, late, strict=True) if ping in silent]
 
 
 def told(error: RayError) -> tuple[str, ...]:
@@ -255,8 +269,9 @@ def _start(
 ) -> Any:
     place = PlacementGroupSchedulingStrategy(pg, placement_group_bundle_index=bundle)
     resources = {"TPU": contract.chips_per_host}
-    remote = ray.remote(actor).options(num_cpus=1, resources=resources, scheduling_strategy=place)
-    return remote.remote(*arguments)
+    remote = ray.remote(concurrency_groups={_PING: 1})(actor)  # pyright: ignore[reportCallIssue] # its hint lacks this
+    options = {"num_cpus": 1, "resources": resources, "scheduling_strategy": place}
+    return remote.options(**options).remote(*arguments)
 
 
 def _in_order(

@@ -1,4 +1,4 @@
-"""Hosts of a slice by their numbers: each once, none missing, or named before JAX waits for them."""
+"""Hosts of a slice by their numbers: each once, none missing, or named before JAX waits."""
 
 from dataclasses import replace
 
