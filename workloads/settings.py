@@ -6,11 +6,13 @@ Ray nor JAX.
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(ge=1)]
+LoraTarget = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+"""A projection of every layer: four of the attention, three of the feed-forward."""
 RaggedBatch = Literal["carry", "drop", "pad", "raise"]
 
 
@@ -72,6 +74,20 @@ class ModelSettings(Settings):
     rms_norm_epsilon: Annotated[float, Field(gt=0)] = 1e-6
 
 
+class LoraSettings(Settings):
+    """What of a model is trained in its place: to each named projection a product of two thin
+    matrices is added (LoRA, arXiv 2106.09685), and all else stays as it is."""
+
+    rank: PositiveInt
+    """Columns of the one matrix and rows of the other: the more, the more can be learned."""
+    alpha: Annotated[float, Field(gt=0)]
+    """The product counts alpha / rank times."""
+    targets: Annotated[tuple[LoraTarget, ...], Field(min_length=1, strict=False)] = get_args(
+        LoraTarget
+    )
+    """By default all seven."""
+
+
 class DataSettings(Settings):
     """Text to packed token sequences."""
 
@@ -111,7 +127,10 @@ class TrainSettings(Settings):
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     gradient_clip: Annotated[float, Field(gt=0)] = 1.0
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of activations and matrix products; parameters and the optimizer stay in float32."""
+    """Of activations and matrix products; parameters and the optimizer stay in float32. With lora,
+    also of the weights that are not trained."""
+    lora: LoraSettings | None = Field(default=None, exclude_if=lambda lora: lora is None)
+    """By default every weight is trained."""
     evaluate_every: PositiveInt = 100
     """Steps between evaluations on held-out text; the last step is always evaluated."""
     checkpoint_every: PositiveInt = 100
@@ -221,3 +240,23 @@ class CheckSettings(Settings):
     the others. Hosts that share a machine are not compared."""
     limit_s: PositiveInt = 600
     """For the whole check once it has the slice; then it says which host it waits for."""
+
+
+class SpmdSettings(Settings):
+    """A program of one's own that runs on each host of a slice at once, JAX over all of them."""
+
+    program: Annotated[
+        str, Field(pattern=r"^([A-Za-z_][\w.]*(:[A-Za-z_]\w*)?|[^\s:]+\.py)$", max_length=1024)
+    ]
+    """package.module:function, called with a Context when JAX is up; or package.module or FILE.py,
+    run as a script that calls jax.distributed.initialize() itself, without arguments."""
+    args: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Further arguments of the function, or those of the script's command line."""
+    env: dict[str, str] = {}
+    """Variables of each host's process, there before JAX is imported. No secrets: they are in
+    manifests and logs."""
+    max_failures: Annotated[int, Field(ge=0)] = 3
+    """Lost hosts or crashes after which the run is given up. Each ends the program on all hosts,
+    and the next attempt starts it on all of them."""
+    quiet_limit_s: PositiveInt = 3600
+    """The program counts as hung when its first host has printed nothing for so long."""

@@ -8,7 +8,6 @@ them; and end everything together. Every wait has a limit, and names the hosts i
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from ray.util.tpu import get_tpu_coordinator_env_vars, slice_placement_group
 
 from workloads.contract import SliceContract
 from workloads.errors import UserError, explain
+from workloads.hosts import Host, number_faults
 
 RESERVE_TIMEOUT_S = 60
 """For slices that were whole and idle a moment ago: another job may have been quicker."""
@@ -34,21 +34,6 @@ GRACE_S = 3
 """Once a host has failed, for what others have to say of it. They may hang for it."""
 PING_TIMEOUT_S = 5
 _PING = "ping"
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host of a slice as its own process finds it."""
-
-    slice_name: str
-    worker_id: int | None
-    """TPU_WORKER_ID, by which libtpu numbers the hosts of a slice. None if it is not set."""
-    hostname: str
-    address: str
-
-    def __str__(self) -> str:
-        number = "without TPU_WORKER_ID" if self.worker_id is None else str(self.worker_id)
-        return f"host {number} of {self.slice_name} ({self.hostname}, {self.address})"
 
 
 class HostActor:
@@ -194,36 +179,6 @@ def told(error: RayError) -> tuple[str, ...]:
     if isinstance(error, RayActorError):
         return ("its process was lost, or the whole host; see the logs of that host",)
     return explain(error)
-
-
-def number_faults(contract: SliceContract, hosts: Sequence[Host]) -> list[str]:
-    """What is wrong with the numbers of the hosts of one slice.
-
-    libtpu starts when hosts 0 to the last have found each other: with one number twice it waits
-    for ever (seen on one start in five of 64 hosts, GoogleCloudPlatform/ai-on-gke 858).
-    """
-    if not contract.multi_host:
-        return []
-    fix = "delete the pods of that slice, so that all are numbered anew"
-    counts = Counter(host.worker_id for host in hosts)
-    twice = [number for number, count in counts.items() if count > 1 and number is not None]
-    faults = [
-        f"TPU_WORKER_ID {number}: is that of {' and of '.join(map(str, _numbered(hosts, number)))}"
-        for number in sorted(twice)
-    ]
-    faults += [f"TPU_WORKER_ID: {host}" for host in _numbered(hosts, None)]
-    missing = sorted(set(range(contract.hosts)) - counts.keys())
-    if missing:
-        last = contract.hosts - 1
-        told_missing = ", ".join(map(str, missing))
-        faults.append(f"TPU_WORKER_ID {told_missing}: is that of no host of 0 to {last}")
-    beyond = sorted(n for n in counts if n is not None and n >= contract.hosts)
-    faults += [f"TPU_WORKER_ID {n}: is beyond the last of {contract.hosts} hosts" for n in beyond]
-    return [f"slice {hosts[0].slice_name}: {fault}; {fix}" for fault in faults]
-
-
-def _numbered(hosts: Sequence[Host], number: int | None) -> list[Host]:
-    return [host for host in hosts if host.worker_id == number]
 
 
 def _reserved(contract: SliceContract) -> Any:

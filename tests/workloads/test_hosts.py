@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.simulated import CONTRACT
-from workloads.slice_group import Host, number_faults
+from workloads.hosts import Host, number_faults
 
 POD = replace(CONTRACT, topology="16x16", hosts=64, pod_type="v6e-256")
 

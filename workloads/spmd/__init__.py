@@ -1,0 +1,1 @@
+"""A program of one's own on each host of a slice."""
