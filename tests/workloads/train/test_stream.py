@@ -1,6 +1,7 @@
 """The order of rows, and that hosts and restarts together see it as one stream."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.data.corpus import Corpus, Part, Split
-from workloads.train.stream import PADDING, Batches, Order, Reader, blocks
+from workloads.train.stream import PADDING, Batches, Block, Order, Reader, blocks
 
 CARRY = Batches(global_batch=2, hosts=1)
 
@@ -53,26 +54,16 @@ def test_every_epoch_has_every_row_once(rows, group, seed, epochs):
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 700), st.integers(1, 700))
-def test_a_resumed_run_gets_the_very_rows_it_would_have_had(host_rows, hosts, first, more):
+def test_a_resumed_run_gets_the_very_steps_it_would_have_had(host_rows, hosts, first, more):
     batches = Batches(global_batch=host_rows * hosts * 8, hosts=hosts)
     last = first + more
-
-    def by_host_and_step(steps):
-        seen = {}
-        for i, block in enumerate(blocks(batches, steps)):
-            for row in range(block.rows):
-                step = block.step + row // batches.host_batch
-                place = block.position + row
-                seen.setdefault((i % hosts, step), []).append(place)
-        return seen
-
-    whole = by_host_and_step(range(last))
-    resumed = by_host_and_step(range(first, last))
-    assert resumed == {key: rows for key, rows in whole.items() if key[1] >= first}
-    assert {len(rows) for rows in whole.values()} == {batches.host_batch}
-    assert sorted(place for rows in whole.values() for place in rows) == list(
-        range(last * batches.global_batch)
-    )
+    made = blocks(batches, range(first, last))
+    for host in range(hosts):
+        assert {block.host for block in made[host::hosts]} == {host}  # Ray hands them out in turn
+        assert [step for block in made[host::hosts] for step in block.steps] == [
+            *range(first, last)
+        ]
+    assert max(len(block.steps) for block in made) * batches.host_batch <= 1024
 
 
 @pytest.fixture
@@ -100,21 +91,42 @@ def corpus(tmp_path):
     )
 
 
+@pytest.mark.parametrize("ragged", ["carry", "drop", "pad"])
+def test_a_step_has_the_next_rows_of_the_stream_on_however_many_hosts(tmp_path, corpus, ragged):
+    def batch(hosts, step):
+        batches = Batches(12, hosts, ragged)
+        if ragged == "drop":
+            batches = replace(batches, global_batch=6)
+        reader = Reader(str(tmp_path), corpus, corpus.train, 5, batches)
+        parts = [reader.rows(Block(range(step, step + 1), host)) for host in range(hosts)]
+        return np.concatenate(parts)[:, 0].tolist()
+
+    for step in range(5):
+        assert batch(1, step) == batch(2, step) == batch(3, step) == batch(6, step)
+    # 11 rows: each epoch has them all before the next begins, as far as its batches take them.
+    places = [row for step in range(11) for row in batch(3, step)]
+    size = {"carry": 11, "drop": 6, "pad": 12}[ragged]
+    epochs = [places[i : i + size] for i in range(0, len(places) - size, size)]
+    whole = {"carry": range(11), "drop": None, "pad": [PADDING, *range(11)]}[ragged]
+    for epoch in epochs:
+        assert len(set(epoch)) == size
+        assert whole is None or sorted(epoch) == [*whole]
+
+
 def test_rows_are_read_whole_and_shuffled_anew_each_epoch(tmp_path, corpus):
     reader = Reader(str(tmp_path), corpus, corpus.train, 5, CARRY)
-    first, second = np.split(reader.rows(0, 22), 2)
+    first, second = np.split(reader.rows(Block(range(11), 0)), 2)
     assert first.dtype == np.int32
     assert (first == first[:, :1]).all()
     assert sorted(first[:, 0]) == sorted(second[:, 0]) == list(range(11))
     assert first[:, 0].tolist() != second[:, 0].tolist()
-    other = Reader(str(tmp_path), corpus, corpus.train, 6, CARRY).rows(0, 11)
+    other = Reader(str(tmp_path), corpus, corpus.train, 6, CARRY).rows(Block(range(6), 0))[:11]
     assert first[:, 0].tolist() != other[:, 0].tolist()
 
 
 def test_without_a_seed_rows_come_as_they_were_written(tmp_path, corpus):
     reader = Reader(str(tmp_path), corpus, corpus.train, None, CARRY)
-    assert reader.rows(2, 9)[:, 0].tolist() == list(range(2, 11))
-    assert reader.rows(11, 0).shape == (0, 3)
+    assert reader.rows(Block(range(1, 5), 0))[:, 0].tolist() == list(range(2, 10))
 
 
 @given(lengths, st.integers(1, 7), st.integers(1, 40), st.integers(1, 3))
@@ -142,8 +154,8 @@ def test_pad_fills_the_last_batch_of_each_epoch_and_loses_no_row(rows, group, ba
 
 def test_padding_is_no_token_and_stands_where_no_row_does(tmp_path, corpus):
     padded = Batches(global_batch=4, hosts=1, ragged="pad")
-    rows = Reader(str(tmp_path), corpus, corpus.train, None, padded).rows(8, 6)
-    assert rows[:, 0].tolist() == [8, 9, 10, PADDING, 0, 1]
+    rows = Reader(str(tmp_path), corpus, corpus.train, None, padded).rows(Block(range(2, 4), 0))
+    assert rows[:, 0].tolist() == [8, 9, 10, PADDING, 0, 1, 2, 3]
     assert (rows == rows[:, :1]).all()
 
 
