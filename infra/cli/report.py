@@ -12,6 +12,7 @@ from rich.text import Text
 
 from infra.cli.check import Report
 from infra.config import (
+    CheckSpec,
     ClusterSpec,
     DataSpec,
     ExistingCluster,
@@ -21,6 +22,7 @@ from infra.config import (
     InferSpec,
     LocalCluster,
     ServeSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -167,6 +169,12 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
     if isinstance(workload, DataSpec):
         what = f"sequences of {workload.sequence_length}, vocabulary of {workload.vocab_size}"
         return workload.name, workload.kind, "", "", what
+    if isinstance(workload, SpmdSpec):
+        what = f"runs {workload.program} on every host"
+        return workload.name, workload.kind, workload.slice, "", what
+    if isinstance(workload, CheckSpec):
+        what = "looks at each host, and measures what connects them"
+        return workload.name, workload.kind, workload.slice, "", what
     if isinstance(workload, ClusterSpec):
         what = f"to work on by hand; a slice idle for {written(workload.idle_timeout)} is freed"
         return workload.name, workload.kind, workload.slice, "", what

@@ -13,6 +13,7 @@ from infra.config.cluster import (
 )
 from infra.config.load import StackConfig, load
 from infra.config.models import (
+    CheckSpec,
     ClusterSpec,
     DataSpec,
     Folder,
@@ -21,6 +22,8 @@ from infra.config.models import (
     InferSpec,
     JobSpec,
     ServeSpec,
+    SliceJobSpec,
+    SpmdSpec,
     Team,
     TrainSpec,
     Workload,
@@ -28,6 +31,7 @@ from infra.config.models import (
 
 __all__ = [
     "AutopilotCluster",
+    "CheckSpec",
     "Cluster",
     "ClusterSpec",
     "DataSpec",
@@ -40,6 +44,8 @@ __all__ = [
     "JobSpec",
     "LocalCluster",
     "ServeSpec",
+    "SliceJobSpec",
+    "SpmdSpec",
     "StackConfig",
     "Team",
     "TrainSpec",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from infra.config.cluster import AutopilotCluster, ExistingCluster, GkeCluster
 from infra.config.entries import Entries
-from infra.config.models import InferSpec, TrainSpec
+from infra.config.models import SliceJobSpec
 from infra.errors import Problem
 from infra.tpu.capacity import FlexStart, Queued, Reservation, Rung, written
 from infra.tpu.slice import TpuSlice
@@ -16,6 +16,12 @@ from infra.tpu.slice import TpuSlice
 _CANNOT_BE_KEPT = {
     "flex-start": "has no nodes until they are asked for, and none after its run",
     "queued": "has no nodes until a ProvisioningRequest asks for them",
+}
+_AFTER_A_LOSS = {
+    "train": "goes on from its last checkpoint",
+    "infer": "goes on from its finished parts",
+    "spmd": "goes on from what the program kept",
+    "check": "begins anew",
 }
 
 
@@ -174,11 +180,10 @@ def _short_runs(entries: Entries) -> Iterator[Problem]:
         if not runs:
             continue
         shortest = written(min(runs))
-        if not isinstance(workload, TrainSpec | InferSpec):
+        if not isinstance(workload, SliceJobSpec):
             what = f"may be on hosts of flex-start, which end after {shortest}"
             yield Problem(f"{where}.slice", what, "it then waits for others")
         elif min(runs) < workload.deadline:
             deadline = entries.scope.show(written(workload.deadline))
             what = f"{deadline} is more than the {shortest} that hosts of flex-start run"
-            saved = "last checkpoint" if isinstance(workload, TrainSpec) else "finished parts"
-            yield Problem(f"{where}.deadline", what, f"it then goes on from its {saved}")
+            yield Problem(f"{where}.deadline", what, f"it then {_AFTER_A_LOSS[workload.kind]}")

@@ -13,12 +13,15 @@ from infra.config.cluster import (
     LocalCluster,
 )
 from infra.config.models import (
+    CheckSpec,
     ClusterSpec,
     DataSpec,
     InferSpec,
     JobSpec,
     ModelOrigin,
     ServeSpec,
+    SliceJobSpec,
+    SpmdSpec,
     TrainSpec,
     Workload,
 )
@@ -56,14 +59,21 @@ class Entries:
         return {w: one for w, one in self.workloads.items() if isinstance(one, InferSpec)}
 
     @property
+    def programs(self) -> dict[str, SpmdSpec | CheckSpec]:
+        """What takes the hosts of a slice by itself, without Ray Train."""
+        return {
+            w: one for w, one in self.workloads.items() if isinstance(one, SpmdSpec | CheckSpec)
+        }
+
+    @property
     def jobs(self) -> dict[str, JobSpec]:
         return {w: one for w, one in self.workloads.items() if isinstance(one, JobSpec)}
 
     @property
-    def on_tpu(self) -> dict[str, TrainSpec | InferSpec | ServeSpec | ClusterSpec]:
+    def on_tpu(self) -> dict[str, SliceJobSpec | ServeSpec | ClusterSpec]:
         """All that name a slice: jobs first, then serving."""
         open_ = {w: one for w, one in self.workloads.items() if isinstance(one, ClusterSpec)}
-        return {**self.trained, **self.inferred, **self.served, **open_}
+        return {**self.trained, **self.inferred, **self.programs, **self.served, **open_}
 
     @property
     def max_chips(self) -> int | None:
@@ -110,9 +120,7 @@ class Entries:
             if isinstance(name, str) and kind in (None, entry.get("kind")):
                 yield f"raytpu:{key}[{index}].name", name
 
-    def slice_of(
-        self, workload: TrainSpec | InferSpec | ServeSpec | ClusterSpec
-    ) -> TpuSlice | None:
+    def slice_of(self, workload: SliceJobSpec | ServeSpec | ClusterSpec) -> TpuSlice | None:
         """The slice a workload names, if that is declared and sound."""
         return next((tpu for tpu in self.slices.values() if tpu.name == workload.slice), None)
 

@@ -22,11 +22,13 @@ from infra.config.parse import is_mapping
 from infra.names import Name, checked_bucket, fault, matching
 from infra.tpu.capacity import Duration
 from workloads.settings import (
+    CheckSettings,
     DataSettings,
     InferSettings,
     PositiveInt,
     ServeSettings,
     Settings,
+    SpmdSettings,
     TrainSettings,
 )
 
@@ -182,13 +184,20 @@ class JobTerms(Settings):
     """Each on a new Ray cluster, for a driver that dies. For lost hosts, see max_failures."""
 
 
+class SliceJobTerms(JobTerms):
+    """Of a job that computes on a slice."""
+
+    slice_check: bool = False
+    """Whether kind check's work comes first, whose faults end the job before it has begun."""
+
+
 class Kind(BaseModel):
     """What every workload's entry says: all that can be judged of one of an unknown kind."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     name: Name
-    kind: Literal["data", "train", "serve", "infer", "cluster"]
+    kind: Literal["data", "train", "serve", "infer", "spmd", "check", "cluster"]
 
 
 class DataSpec(DataSettings, JobTerms):
@@ -203,11 +212,14 @@ class DataSpec(DataSettings, JobTerms):
         return DataSettings(**self.model_dump(include=set(DataSettings.model_fields)))
 
 
-class TrainSpec(TrainSettings, JobTerms):
+class TrainSpec(TrainSettings, SliceJobTerms):
     name: Name
     kind: Literal["train"]
     slice: str
     """Name of the slice. The run takes all of its copies."""
+    fallback_after: Duration = timedelta(minutes=15)
+    """How long the run waits for its slice before it takes the slice's next fallback, if it has
+    any, and for each of those in turn."""
     data: Origin
 
     def settings(self) -> TrainSettings:
@@ -233,7 +245,7 @@ class ServeSpec(ServeSettings):
         return ServeSettings(**self.model_dump(include=set(ServeSettings.model_fields)))
 
 
-class InferSpec(InferSettings, JobTerms):
+class InferSpec(InferSettings, SliceJobTerms):
     name: Name
     kind: Literal["infer"]
     slice: str
@@ -242,6 +254,28 @@ class InferSpec(InferSettings, JobTerms):
 
     def settings(self) -> InferSettings:
         return InferSettings(**self.model_dump(include=set(InferSettings.model_fields)))
+
+
+class SpmdSpec(SpmdSettings, SliceJobTerms):
+    name: Name
+    kind: Literal["spmd"]
+    slice: str
+    code: str | None = None
+    """A folder with the program, for the local stack. On Kubernetes it is in the image."""
+    reads: tuple[Annotated[str, AfterValidator(checked_bucket)], ...] = Field((), strict=False)
+    """Buckets, or folders of them, to which the program is given access."""
+
+    def settings(self) -> SpmdSettings:
+        return SpmdSettings(**self.model_dump(include=set(SpmdSettings.model_fields)))
+
+
+class CheckSpec(CheckSettings, JobTerms):
+    name: Name
+    kind: Literal["check"]
+    slice: str
+
+    def settings(self) -> CheckSettings:
+        return CheckSettings(**self.model_dump(include=set(CheckSettings.model_fields)))
 
 
 class ClusterSpec(Settings):
@@ -254,7 +288,8 @@ class ClusterSpec(Settings):
     """After so long without work a slice is given back."""
 
 
-JobSpec = DataSpec | TrainSpec | InferSpec
+SliceJobSpec = TrainSpec | InferSpec | SpmdSpec | CheckSpec
+JobSpec = DataSpec | SliceJobSpec
 """What ends by itself."""
 Workload = JobSpec | ServeSpec | ClusterSpec
 WORKLOADS: dict[str, type[Workload]] = {
@@ -262,5 +297,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     "train": TrainSpec,
     "serve": ServeSpec,
     "infer": InferSpec,
+    "spmd": SpmdSpec,
+    "check": CheckSpec,
     "cluster": ClusterSpec,
 }

@@ -108,6 +108,7 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], where: str, scope: Sc
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     loc = detail["loc"]
     unknown = kind == "extra_forbidden"
+    loc = loc[:-1] if loc[-1:] == ("[key]",) else loc  # the key of a mapping, which is in the place
     path = [*(part for part in loc[:-1] if not is_tag(part)), *loc[-1:]]
     if path and is_tag(path[-1]) and not unknown:
         path.pop()

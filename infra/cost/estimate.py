@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from infra.config import (
     AutopilotCluster,
+    CheckSpec,
     DataSpec,
     GkeCluster,
     InferSpec,
     LocalCluster,
     ServeSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -162,9 +164,10 @@ def _busy(users: list[Workload], usage: Usage) -> _Held:
     match users:
         case []:
             return _Held(0, "no workload uses it")
-        case [TrainSpec(deadline=deadline) | InferSpec(deadline=deadline), *_]:
-            hours = usage.runs_per_month * deadline.total_seconds() / 3600
-            return _Held(min(month, hours), f"{usage.runs_per_month} x {written(deadline)} at most")
+        case [TrainSpec() | InferSpec() | SpmdSpec() | CheckSpec() as job, *_]:
+            hours = usage.runs_per_month * job.deadline.total_seconds() / 3600
+            each = f"{usage.runs_per_month} x {written(job.deadline)} at most"
+            return _Held(min(month, hours), each)
         case [ServeSpec(), *_]:
             return _Held(month, "serves")
         case _:

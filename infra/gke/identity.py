@@ -14,12 +14,14 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.config import (
+    CheckSpec,
     ClusterSpec,
     DataSpec,
     Folder,
     Hub,
     InferSpec,
     ServeSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -106,6 +108,13 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
             yield from ((bucket, READ) for bucket in _buckets(workload.prompts))
             yield cache, WRITE
+        case SpmdSpec():
+            yield data, WRITE
+            yield data, LOOK_UP
+            yield from ((bucket, READ) for bucket in _buckets(workload.reads))
+            yield cache, WRITE
+        case CheckSpec():
+            yield data, WRITE
         case ServeSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
             if workload.engine == "jax":  # vLLM's is on the node

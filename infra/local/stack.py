@@ -4,6 +4,7 @@ import hashlib
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from typing import Any, get_args
 import pulumi
 
 from infra.config import (
+    CheckSpec,
     DataSpec,
     Folder,
     Hub,
@@ -18,6 +20,8 @@ from infra.config import (
     JobSpec,
     LocalCluster,
     ServeSpec,
+    SliceJobSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -29,6 +33,7 @@ from infra.local.jobs import RayJob
 from infra.local.provider import COMPONENT
 from infra.local.serving import ServeApplications
 from infra.local.workspace import Workspace
+from infra.ray.entrypoint import modules
 from infra.ray.serve_config import BUILDERS
 from infra.tpu.slice import TpuSlice
 
@@ -99,9 +104,9 @@ class LocalStack(pulumi.ComponentResource):
         return slices
 
     def _run_jobs(self) -> dict[str, RayJob]:
-        """Data first, then training, then inference: each waits for what it reads."""
+        """Checks first, then data, then training, then the rest: each waits for what it reads."""
         jobs: dict[str, RayJob] = {}
-        for kind in (DataSpec, TrainSpec, InferSpec):
+        for kind in (CheckSpec, DataSpec, TrainSpec, InferSpec, SpmdSpec):
             for workload in self._config.workloads:
                 if isinstance(workload, kind):
                     jobs[workload.name] = self._job(workload, jobs)
@@ -112,7 +117,7 @@ class LocalStack(pulumi.ComponentResource):
         arguments = ["--settings", self._settings(workload), "--output", str(output)]
         # All of the cluster first: what starts beside work on few cores runs into Ray's limits.
         needs: list[pulumi.Resource] = [s for copies in self._slices.values() for s in copies]
-        version = code_digest(workload)
+        version = code_digest(workload, self._code(workload))
         if not isinstance(workload, DataSpec):
             contract = self._config.slice(workload.slice).contract()
             origin, reads = self._input(workload)
@@ -120,12 +125,11 @@ class LocalStack(pulumi.ComponentResource):
             needs += [job for name, job in earlier.items() if self._goes_before(name, workload)]
             if isinstance(origin, str):
                 version = _versioned(version, earlier[origin])
-        module = f"workloads.{workload.kind}.main"
         return RayJob(
             f"{self._name}-{workload.name}",
             job=workload.name,
             dashboard_url=self._head.dashboard_url,
-            entrypoint=shlex.join([sys.executable, "-m", module, *arguments]),
+            entrypoint=shlex.join([sys.executable, "-m", *modules(workload), *arguments]),
             version=version,
             result_file=str(output / RESULT_FILES[workload.kind]),
             opts=self._child(self._head, *needs),
@@ -139,20 +143,32 @@ class LocalStack(pulumi.ComponentResource):
                 changes = {"sources": tuple(map(self._path, names))}
             case InferSpec(prompts=names):
                 changes = {"prompts": tuple(map(self._path, names))}
-            case TrainSpec():
+            case _:
                 changes = {}
         return settings.model_copy(update=changes).model_dump_json()
+
+    def _code(self, workload: JobSpec) -> list[Path]:
+        """Files of the user's own that a job runs."""
+        if not isinstance(workload, SpmdSpec) or workload.code is None:
+            return []
+        return sorted(Path(self._path(workload.code)).rglob("*.py"))
 
     def _path(self, path: str) -> str:
         return path if "://" in path else str(self._root / path)
 
-    def _input(self, workload: TrainSpec | InferSpec) -> tuple[str | Folder, list[str]]:
+    def _input(self, workload: SliceJobSpec) -> tuple[str | Folder | None, list[str]]:
         """Where the job's input is from, and how the job is told."""
-        if isinstance(workload, TrainSpec):
-            return workload.data, ["--corpus", self._origin(workload.data, "")]
-        return workload.model, ["--model", self._origin(workload.model, "export")]
+        match workload:
+            case TrainSpec():
+                return workload.data, ["--corpus", self._origin(workload.data, "")]
+            case InferSpec():
+                return workload.model, ["--model", self._origin(workload.model, "export")]
+            case SpmdSpec(code=str() as folder):
+                return Folder(path=folder), ["--code", self._path(folder)]
+            case _:
+                return None, []
 
-    def _goes_before(self, name: str, workload: TrainSpec | InferSpec) -> bool:
+    def _goes_before(self, name: str, workload: SliceJobSpec) -> bool:
         """Whether a job waits for this one: it reads what that writes, or needs its slice."""
         job = self._config.workload(name)
         shares = not isinstance(job, DataSpec | ServeSpec) and job.slice == workload.slice
@@ -191,8 +207,15 @@ class LocalStack(pulumi.ComponentResource):
                 "replicas": tpu.count,
                 **(vllm.ARGS if workload.engine == "vllm" else {}),
             },
-            "runtime_env": vllm.runtime_env() if workload.engine == "vllm" else {},
+            "runtime_env": self._environment(workload),
         }
+
+    def _environment(self, workload: ServeSpec) -> dict[str, Any]:
+        if workload.engine == "vllm":
+            return vllm.runtime_env()
+        # Beside what else the stack keeps: by default it would be in the user's home.
+        compiled = self._workspace.folder / "compiled"
+        return {"env_vars": {"JAX_COMPILATION_CACHE_DIR": str(compiled)}}
 
     def _origin(self, origin: str | Folder | Hub, part: str) -> str:
         """Where a workload's output, or a folder of the user's, lies."""
@@ -215,7 +238,10 @@ class LocalStack(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
 
-RESULT_FILES = {"data": "corpus.json", "train": "result.json", "infer": "result.json"}
+RESULT_FILES = {
+    "data": "corpus.json",
+    **dict.fromkeys(("train", "infer", "spmd", "check"), "result.json"),
+}
 """The last file that a job writes: it is there when the job's output is whole."""
 
 
@@ -223,15 +249,23 @@ _ALSO = {"infer": ("data", "serve", "train")}
 """Kinds whose code another kind runs too."""
 
 
-def code_digest(workload: Workload) -> str:
-    """Of the code that a workload of this kind runs: that of other kinds may change freely."""
+def code_digest(workload: Workload, more: Sequence[Path] = ()) -> str:
+    """Of the code that a workload of this kind runs: that of other kinds may change freely.
+
+    `more`: files beside the project's own.
+    """
     kinds = {kind.model_fields["kind"].annotation for kind in get_args(Workload)}
-    others = {get_args(kind)[0] for kind in kinds} - {workload.kind, *_ALSO.get(workload.kind, ())}
+    runs = {workload.kind, *_ALSO.get(workload.kind, ())}
+    if getattr(workload, "slice_check", False):
+        runs.add("check")
+    others = {get_args(kind)[0] for kind in kinds} - runs
     digest = hashlib.sha256()
     for path in sorted(_WORKLOADS.rglob("*.py")):
         parts = path.relative_to(_WORKLOADS).parts
         if parts[0] not in others:
             digest.update(f"{parts}\0".encode() + path.read_bytes() + b"\0")
+    for path in more:
+        digest.update(f"{path}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.config import DataSpec, Folder, InferSpec, ServeSpec, StackConfig, TrainSpec
+from infra.config import (
+    DataSpec,
+    Folder,
+    InferSpec,
+    ServeSpec,
+    SpmdSpec,
+    StackConfig,
+    TrainSpec,
+)
 from infra.tpu.slice import TpuSlice
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.preflight.program import Chips, ServeStep, TrainStep
@@ -36,6 +44,10 @@ def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
         where = f"raytpu:workloads[{index}]"
         if isinstance(workload, InferSpec):
             yield Unknown(where, f"{workload.name} infers in batches, which is not compiled here")
+        if isinstance(workload, SpmdSpec):
+            yield Unknown(
+                where, f"{workload.name} runs {workload.program}, which is not known here"
+            )
         if not isinstance(workload, TrainSpec | ServeSpec):
             continue
         if isinstance(workload, ServeSpec) and workload.engine != "jax":

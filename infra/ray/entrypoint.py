@@ -11,7 +11,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-from infra.config import InferSpec, JobSpec, StackConfig, TrainSpec
+from infra.config import CheckSpec, DataSpec, InferSpec, JobSpec, StackConfig, TrainSpec
 from infra.ray import places
 
 _SPECIAL = {"\\\\": "\\u005c", "$": "\\u0024", "`": "\\u0060"}
@@ -22,7 +22,7 @@ def entrypoint(config: StackConfig, workload: JobSpec) -> str:
         "settings": shell_json(workload.settings().model_dump(mode="json")),
         "output": places.output(config, workload),
     }
-    if isinstance(workload, TrainSpec | InferSpec):
+    if not isinstance(workload, DataSpec):
         contract = config.slice(workload.slice).contract()
         arguments["slice"] = shell_json(asdict(contract))
     if isinstance(workload, TrainSpec):
@@ -30,7 +30,24 @@ def entrypoint(config: StackConfig, workload: JobSpec) -> str:
     if isinstance(workload, InferSpec):
         arguments["model"] = places.MODEL_PATH
     words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
-    return shlex.join(["python", "-m", f"workloads.{workload.kind}.main", *words])
+    if isinstance(workload, TrainSpec):
+        words += _fallbacks(config, workload)
+    return shlex.join(["python", "-m", *modules(workload), *words])
+
+
+def modules(workload: JobSpec) -> list[str]:
+    """The job's own, after that which looks at its slice before, if that is asked for."""
+    checks = not isinstance(workload, DataSpec | CheckSpec) and workload.slice_check
+    before = ["workloads.check.before"] if checks else []
+    return [*before, f"workloads.{workload.kind}.main"]
+
+
+def _fallbacks(config: StackConfig, workload: TrainSpec) -> list[str]:
+    """What the run may take if its slice does not come, and when it takes it."""
+    shapes = config.slice(workload.slice).fallback
+    words = [w for shape in shapes for w in ("--fallback", shell_json(asdict(shape.contract())))]
+    wait_s = int(workload.fallback_after.total_seconds())
+    return [*words, "--slice-timeout-s", str(wait_s)] if words else []
 
 
 def shell_json(value: Any) -> str:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.config import (
+    CheckSpec,
     ClusterSpec,
     DataSpec,
     InferSpec,
     JobSpec,
     ServeSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -78,8 +80,8 @@ def _shared(config: StackConfig) -> Iterator[KubernetesObject]:
 
 
 def _in_order(config: StackConfig) -> list[Workload]:
-    """Data, then training, then what uses the model: each after what it reads."""
-    kinds = ("data", "train", "infer", "serve", "cluster")
+    """Checks, then data, then training, then what uses the model: each after what it reads."""
+    kinds = ("check", "data", "train", "infer", "spmd", "serve", "cluster")
     return sorted(config.workloads, key=lambda workload: kinds.index(workload.kind))
 
 
@@ -97,7 +99,7 @@ def _workload(config: StackConfig, workload: Workload, needs: tuple[str, ...]) -
     key = workload_key(workload)
     finishes = must_finish(config, workload)
     match workload:
-        case DataSpec() | TrainSpec() | InferSpec():
+        case DataSpec() | TrainSpec() | InferSpec() | SpmdSpec() | CheckSpec():
             manifest = manifests.ray_job(config, workload)
             # A job runs once, whatever is changed in it afterwards: other terms are another job.
             return KubernetesObject(key, manifest, after, finishes, replace_on=("spec",))

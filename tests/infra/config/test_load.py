@@ -188,7 +188,7 @@ def test_all_faults_of_one_entry_are_told():
             {"workloads__0__kind": "date"},
             (
                 "raytpu:workloads[0].kind: 'date' is not one of the choices; "
-                "use 'data', 'train', 'serve', 'infer' or 'cluster'"
+                "use 'data', 'train', 'serve', 'infer', 'spmd', 'check' or 'cluster'"
             ),
         ),
         (
