@@ -1,8 +1,9 @@
 """The hosts of a slice by their numbers, on which libtpu relies. Standard library only."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from workloads.contract import SliceContract
 
@@ -20,6 +21,28 @@ class Host:
     def __str__(self) -> str:
         number = "without TPU_WORKER_ID" if self.worker_id is None else str(self.worker_id)
         return f"host {number} of {self.slice_name} ({self.hostname}, {self.address})"
+
+
+def of_nodes(contract: SliceContract, nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[Host]]:
+    """The living hosts of slices of this shape, by the slice's name, as ray.nodes() tells them."""
+    slices: dict[str, list[Host]] = {}
+    for node in nodes:
+        labels = node["Labels"]
+        if node["Alive"] and labels.get("ray.io/tpu-pod-type") == contract.pod_type:
+            host = of_node(node)
+            slices.setdefault(host.slice_name, []).append(host)
+    return slices
+
+
+def of_node(node: Mapping[str, Any]) -> Host:
+    labels = node["Labels"]
+    number = labels.get("ray.io/tpu-worker-id", "")
+    return Host(
+        slice_name=labels.get("ray.io/tpu-slice-name", node["NodeID"]),
+        worker_id=int(number) if number.isdecimal() else None,
+        hostname=node["NodeManagerHostname"],
+        address=node["NodeManagerAddress"],
+    )
 
 
 def number_faults(contract: SliceContract, hosts: Sequence[Host]) -> list[str]:

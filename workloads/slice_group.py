@@ -22,7 +22,7 @@ from ray.util.tpu import get_tpu_coordinator_env_vars, slice_placement_group
 
 from workloads.contract import SliceContract
 from workloads.errors import UserError, explain
-from workloads.hosts import Host, number_faults
+from workloads.hosts import Host, number_faults, of_node
 
 RESERVE_TIMEOUT_S = 60
 """For slices that were whole and idle a moment ago: another job may have been quicker."""
@@ -268,15 +268,7 @@ def _asked(group: Sequence[Member], method: str, timeout_s: float, what: str) ->
 def _expected(pg: PlacementGroup, bundle: int) -> Host:
     """The host of a bundle as Ray's labels tell it, for when it does not answer itself."""
     node_id = ray.util.placement_group_table(pg)["bundles_to_node_id"][bundle]
-    node = next((one for one in ray.nodes() if one["NodeID"] == node_id), {})
-    labels = node.get("Labels", {})
-    number = labels.get("ray.io/tpu-worker-id", "")
-    return Host(
-        slice_name=labels.get("ray.io/tpu-slice-name", node_id),
-        worker_id=int(number) if number.isdecimal() else None,
-        hostname=node.get("NodeManagerHostname", "unknown"),
-        address=node.get("NodeManagerAddress", "unknown"),
-    )
+    return next(of_node(node) for node in ray.nodes() if node["NodeID"] == node_id)
 
 
 def _between_slices(address: str, slices: int, index: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.simulated import CONTRACT
-from workloads.hosts import Host, number_faults
+from workloads.hosts import Host, number_faults, of_nodes
 
 POD = replace(CONTRACT, topology="16x16", hosts=64, pod_type="v6e-256")
 
@@ -50,3 +50,23 @@ def test_nothing_but_a_permutation_is_sound(numbers):
 @pytest.mark.parametrize("number", [None, 0])
 def test_a_slice_of_one_host_needs_no_number(number):
     assert number_faults(replace(CONTRACT, hosts=1), hosts([number])) == []
+
+
+def node(name, number, *, alive=True, pod_type="v6e-256"):
+    labels = {"ray.io/tpu-pod-type": pod_type, "ray.io/tpu-slice-name": name}
+    numbered = {} if number is None else {"ray.io/tpu-worker-id": str(number)}
+    address = {"NodeManagerHostname": f"{name}-{number}", "NodeManagerAddress": "10.0.0.1"}
+    return {"Alive": alive, "NodeID": "f0", "Labels": {**labels, **numbered}, **address}
+
+
+def test_living_hosts_of_the_shape_are_told_by_slice():
+    nodes = [
+        *(node("a", 0), node("a", 1, alive=False), node("a", None)),
+        *(node("b", 1), node("c", 0, pod_type="v6e-8")),
+        {"Alive": True, "NodeID": "head", "Labels": {}},
+    ]
+    found = of_nodes(POD, nodes)
+    assert {name: [host.worker_id for host in hosts] for name, hosts in found.items()} == {
+        "a": [0, None],
+        "b": [1],
+    }

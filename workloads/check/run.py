@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from workloads import versions
+from workloads import hosts, versions
 from workloads.check import report as reports
 from workloads.check.host import CheckHost
 from workloads.check.measure import OPERATIONS, Timing
@@ -26,7 +26,7 @@ def check(contract: SliceContract, settings: CheckSettings) -> Report:
     run = _Run(contract, settings)
     try:
         with members(contract, CheckHost) as group:
-            run.hosts(group)
+            run.stages(group)
     except UserError as error:  # cannot be held, or numbered wrongly
         run.faults += error.faults
     return run.report(time.monotonic() - started)
@@ -55,7 +55,7 @@ class _Run:
             wall_s=round(wall_s, 2),
         )
 
-    def hosts(self, group: Sequence[Member]) -> None:
+    def stages(self, group: Sequence[Member]) -> None:
         """Stage by stage, until one finds a fault that those after it would hang on."""
         self._found = [
             HostReport(
@@ -162,16 +162,10 @@ def absent(contract: SliceContract) -> Iterator[str]:
     """Why no slice is whole: which hosts of those that have begun to come up are not there."""
     import ray
 
-    slices: dict[str, set[str]] = {}
-    for node in ray.nodes():
-        labels = node["Labels"]
-        if node["Alive"] and labels.get("ray.io/tpu-pod-type") == contract.pod_type:
-            name = labels.get("ray.io/tpu-slice-name", node["NodeID"])
-            slices.setdefault(name, set()).add(labels.get("ray.io/tpu-worker-id", "none"))
-    wanted = {str(number) for number in range(contract.hosts)}
-    for name, numbers in sorted(slices.items()):
-        if missing := sorted(wanted - numbers, key=int):
+    for name, found in sorted(hosts.of_nodes(contract, ray.nodes()).items()):
+        numbers = {host.worker_id for host in found}
+        if missing := sorted({*range(contract.hosts)} - numbers):
             yield (
-                f"slice {name}: {len(wanted & numbers)} of {contract.hosts} hosts are in the "
-                f"cluster; host {', '.join(missing)} is not; see its pod"
+                f"slice {name}: {len(found)} of {contract.hosts} hosts are in the cluster, and "
+                f"host {', '.join(map(str, missing))} is not; see its pod"
             )

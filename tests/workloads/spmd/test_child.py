@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ class Host:
         with self.process.stdin as given:
             given.write(pickle.dumps(part))
 
-    def end(self):
+    def end(self) -> tuple[int, str, Any]:
         """Exit code, what it printed, and the outcome that it wrote."""
         assert self.process.stdout
         with self.process.stdout as output:
