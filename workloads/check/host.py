@@ -1,6 +1,6 @@
 """The check's process on a host: it says what is there, then joins the others and measures."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from workloads import versions
@@ -19,7 +19,8 @@ class CheckHost(HostActor):
         """JAX's number of this process, and its devices. Here libtpu starts."""
         import jax
 
-        return jax.process_index(), tuple(_device(one) for one in jax.local_devices())
+        found = [as_device(one, one.memory_stats()) for one in jax.local_devices()]
+        return jax.process_index(), tuple(found)
 
     def products(self, repeats: int) -> dict[int, float]:
         import jax
@@ -40,8 +41,8 @@ class CheckHost(HostActor):
         return collective(devices, operation, size_mib, repeats)
 
 
-def _device(device: Any) -> Device:
-    memory = device.memory_stats() if device.platform == "tpu" else None
+def as_device(device: Any, memory: Mapping[str, int] | None) -> Device:
+    """A device of JAX, and its memory's figures if it has some."""
     return Device(
         id=device.id,
         platform=device.platform,

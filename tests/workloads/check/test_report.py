@@ -4,9 +4,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from jax.experimental import topologies
 
 from tests.workloads.simulated import CONTRACT
 from workloads.check import report as reports
+from workloads.check.host import as_device
 from workloads.check.measure import Timing
 from workloads.check.report import Collective, Device, HostReport, Report
 
@@ -88,14 +90,29 @@ def test_a_topology_may_lie_either_way():
     assert [*reports.device_faults(SLICE, turned)] == []
 
 
-def test_two_devices_of_one_chip_are_one_chip():
-    """As tpu7x shows its chips."""
-    cores = [
-        tuple(one.model_copy(update={"core": core}) for one in host(n).devices for core in (0, 1))
-        for n in range(4)
+@pytest.mark.parametrize(
+    ("name", "topology", "hosts", "devices"),
+    [
+        ("v6e:2x4", "2x4", 2, 8),
+        ("v5p:2x2x2", "2x2x2", 2, 8),
+        ("tpu7x:2x2x1", "2x2x1", 1, 8),  # two devices a chip, at one place
+    ],
+)
+def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices):
+    """Its own coordinates and cores, which libtpu knows without a TPU."""
+    described = topologies.get_topology_desc(name, "tpu").devices
+    assert len(described) == devices
+    contract = replace(CONTRACT, topology=topology, hosts=hosts)
+    found = [
+        host(
+            number,
+            devices=tuple(as_device(one, None) for one in described if one.process_index == number),
+        )
+        for number in range(hosts)
     ]
-    names = ("none", "one", "two", "three")
-    assert device_faults(**{n: {"devices": c} for n, c in zip(names, cores, strict=True)}) == []
+    assert [*reports.device_faults(contract, found)] == []
+    without = [one.model_copy(update={"devices": one.devices[2:]}) for one in found]
+    assert [*reports.device_faults(contract, without)] != []
 
 
 def test_another_kind_of_chip_is_named():
