@@ -13,6 +13,8 @@ from workloads.log import say
 SLICE_TIMEOUT_S = 900
 """A node pool scales up in minutes; a slice that is not there after this will not come."""
 TELL_EVERY_S = 30
+GROUP_LABEL = "raytpu/slice"
+"""Of all hosts of a worker group, which has the name of its slice."""
 
 
 def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
@@ -37,6 +39,41 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
             say(f"waiting for {what}: {ready} ready (limit {timeout_s:.0f} s)")
             tell_at = now + TELL_EVERY_S
         time.sleep(1)
+
+
+def first_whole(contracts: Sequence[SliceContract], timeout_s: float) -> SliceContract:
+    """The first of these that is whole and idle; each is waited for in turn, for so long.
+
+    Raises UserError if none of them is. Where Ray scales the cluster, each is asked for, and those
+    before it no more.
+    """
+    faults: list[str] = []
+    for contract in contracts:
+        if len(contracts) > 1:
+            _ask_for(contract)
+        try:
+            wait_for_slices(contract, timeout_s)
+        except UserError as error:
+            faults += error.faults
+            say(error.faults[0])
+        else:
+            return contract
+    raise UserError(*faults)
+
+
+def _ask_for(contract: SliceContract) -> None:
+    """Of Ray's autoscaler, which makes nodes of a worker group for each bundle.
+
+    It takes a slice for so many single nodes, and rounds down to whole ones: so each host is asked
+    for, not only the one by which Ray reserves a slice. What is asked for is also kept while it is
+    idle, between two attempts. Where there is no autoscaler, nothing comes of it.
+    """
+    from ray.autoscaler.sdk import request_resources
+
+    hosts = [{"TPU": contract.chips_per_host}] * contract.workers
+    request_resources(
+        bundles=hosts, bundle_label_selectors=[{GROUP_LABEL: contract.name}] * len(hosts)
+    )
 
 
 def _ready(contract: SliceContract) -> int:

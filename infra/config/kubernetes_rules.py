@@ -132,8 +132,9 @@ def _names_of_fallbacks(entries: Entries) -> Iterator[Problem]:
 
 
 def _unused_fallbacks(entries: Entries) -> Iterator[Problem]:
-    """What runs under Ray Train or Serve was written for one shape: its mesh and its workers."""
-    for where, workload in {**entries.trained, **entries.inferred, **entries.served}.items():
+    """What these compute is of one shape. A run has a mesh for each: see fallback_rules."""
+    jobs = {**entries.inferred, **entries.programs}
+    for where, workload in {**jobs, **entries.served}.items():
         tpu = entries.slice_of(workload)
         if tpu and tpu.fallback:
             yield entries.scope.problem(
@@ -141,7 +142,7 @@ def _unused_fallbacks(entries: Entries) -> Iterator[Problem]:
                 workload.slice,
                 f"has a fallback, and a workload of kind {workload.kind} asks for "
                 f"{tpu.topology} on {tpu.machine.name} alone",
-                "leave fallback out, or use kind cluster, where code chooses among the shapes",
+                "leave fallback out; kinds train and cluster choose among the shapes",
             )
 
 

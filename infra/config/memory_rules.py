@@ -23,13 +23,8 @@ _SERVED = "weights and the cache"
 
 def faults(entries: Entries) -> Iterator[Problem]:
     for where, trainer in entries.trained.items():
-        tpu, data = entries.slice_of(trainer), entries.data_of(trainer)
-        if tpu:
-            size = _parameters(trainer, data)
-            held = size * TRAINING_BYTES / (trainer.mesh.fsdp * trainer.mesh.tensor)
-            kept = "weights, gradients and the optimizer's moments"
-            axes = "mesh.fsdp or mesh.tensor"
-            yield from _too_large(f"{where}.model", held, kept, axes, tpu, entries)
+        if tpu := entries.slice_of(trainer):
+            yield from training(f"{where}.model", trainer, tpu, entries)
     for where, server in entries.served.items():
         tpu, trained = entries.slice_of(server), entries.model_of(server)
         if tpu and trained and server.engine == "jax":
@@ -42,6 +37,14 @@ def faults(entries: Entries) -> Iterator[Problem]:
             mesh = job.mesh_on(tpu.workers, tpu.chips_per_host)
             held = _served(job, mesh, job.batch_size, trained, entries)
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
+
+
+def training(where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
+    """Of a run on this slice, or on a fallback of it with the mesh for that."""
+    size = _parameters(trainer, entries.data_of(trainer))
+    held = size * TRAINING_BYTES / (trainer.mesh.fsdp * trainer.mesh.tensor)
+    kept = "weights, gradients and the optimizer's moments"
+    yield from _too_large(where, held, kept, "mesh.fsdp or mesh.tensor", tpu, entries)
 
 
 def _parameters(trainer: TrainSpec, data: DataSpec | None) -> int:

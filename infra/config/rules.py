@@ -6,6 +6,7 @@ from types import ModuleType
 from infra.config import (
     capacity_rules,
     cpu_rules,
+    fallback_rules,
     fit,
     gke_rules,
     kubernetes_rules,
@@ -26,6 +27,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _unknown_slices,
         _unknown_origins,
         fit.faults,
+        fallback_rules.faults,
         memory_rules.faults,
         vllm_rules.faults,
         cpu_rules.faults,

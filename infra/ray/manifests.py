@@ -16,6 +16,7 @@ from infra.config import (
     LocalCluster,
     ServeSpec,
     StackConfig,
+    TrainSpec,
     Workload,
 )
 from infra.gke.compute_class import class_name, migrates
@@ -30,6 +31,8 @@ from infra.tpu.slice import TpuSlice
 Manifest = dict[str, Any]
 
 DATA_GROUP = "data"
+UNWANTED_S = 60
+"""After so long a run gives up hosts of a shape that it no longer asks for."""
 
 
 def ray_cluster(config: StackConfig, workload: ClusterSpec) -> Manifest:
@@ -77,13 +80,17 @@ def ray_service(config: StackConfig, workload: ServeSpec) -> Manifest:
 
 
 def cluster_spec(config: StackConfig, workload: Workload) -> Manifest:
-    """The Ray cluster of one workload. Ray itself scales what is worked on by hand."""
+    """The Ray cluster of one workload.
+
+    Ray itself scales what is worked on by hand, and where a run chooses among shapes: the operator
+    would bring up all of them.
+    """
     spec: Manifest = {
         "rayVersion": version("ray"),
         "headGroupSpec": head_group(config, workload),
         "workerGroupSpecs": worker_groups(config, workload),
     }
-    if isinstance(workload, ClusterSpec):
+    if _autoscaled(config, workload):
         spec["enableInTreeAutoscaling"] = True
         spec["autoscalerOptions"] = _autoscaler(workload)
     if isinstance(workload, ServeSpec) and workload.redis:
@@ -97,7 +104,7 @@ def head_group(config: StackConfig, workload: Workload) -> Manifest:
         "serviceType": "ClusterIP",
         # Zero CPUs keep tasks and actors off the head, which has no chip.
         "rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"},  # noqa: S104 - in its pod
-        "template": pods.head_pod(config, workload, autoscaled=isinstance(workload, ClusterSpec)),
+        "template": pods.head_pod(config, workload, autoscaled=_autoscaled(config, workload)),
     }
 
 
@@ -109,15 +116,19 @@ def worker_groups(config: StackConfig, workload: Workload) -> list[Manifest]:
 
 
 def worker_group(config: StackConfig, workload: Workload, tpu: TpuSlice) -> Manifest:
-    """The copies of one shape. Those of a fallback are made when Ray asks for them."""
+    """The copies of one shape.
+
+    Those of a fallback are made when Ray asks for them, and so are all where a run chooses.
+    """
     if isinstance(workload, DataSpec):
         raise TypeError(f"workload {workload.name} uses no slice")
-    declared = config.slice(workload.slice)
-    wanted = tpu.count if tpu.name == declared.name else 0
+    declared, scaled = config.slice(workload.slice), _autoscaled(config, workload)
+    asks = scaled and not isinstance(workload, ClusterSpec)
+    wanted = tpu.count if tpu.name == declared.name and not asks else 0
     return {
         "groupName": tpu.name,
         "replicas": wanted,
-        "minReplicas": 0 if isinstance(workload, ClusterSpec) else wanted,
+        "minReplicas": 0 if scaled else wanted,
         "maxReplicas": tpu.count,
         "numOfHosts": tpu.hosts,
         "rayStartParams": {},
@@ -155,14 +166,28 @@ def _ending(workload: JobSpec) -> Manifest:
     return {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": keep_s}
 
 
-def _autoscaler(workload: ClusterSpec) -> Manifest:
+def _autoscaled(config: StackConfig, workload: Workload) -> bool:
+    if isinstance(workload, TrainSpec):
+        return bool(config.slice(workload.slice).fallback)
+    return isinstance(workload, ClusterSpec)
+
+
+def _autoscaler(workload: Workload) -> Manifest:
     """Version 2 alone scales slices of several hosts by whole slices."""
     resources = {"cpu": "500m", "memory": "512Mi"}
-    return {
+    by_hand = isinstance(workload, ClusterSpec)
+    idle_s = _seconds(workload.idle_timeout) if by_hand else UNWANTED_S
+    options: Manifest = {
         "version": "v2",
-        "idleTimeoutSeconds": _seconds(workload.idle_timeout),
+        "idleTimeoutSeconds": idle_s,
         "resources": {"requests": resources, "limits": dict(resources)},
     }
+    if not by_hand:
+        # Pods that still wait for their nodes are otherwise kept for ever.
+        options["env"] = [
+            {"name": "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", "value": str(UNWANTED_S)}
+        ]
+    return options
 
 
 def _fault_tolerance(workload: ServeSpec) -> Manifest:

@@ -1,7 +1,7 @@
 """What a training job is told, and whether it can work: judged before any slice is taken."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenizers import Tokenizer
 
@@ -12,6 +12,7 @@ from workloads.data.tokenizer import END_OF_MESSAGE, END_OF_TEXT
 from workloads.errors import UserError
 from workloads.model.config import ModelConfig, ModelError
 from workloads.settings import TrainSettings
+from workloads.train.choices import settings_on
 from workloads.train.stream import Batches
 
 
@@ -29,6 +30,10 @@ class Job:
     def batches(self) -> Batches:
         settings = self.settings
         return Batches(settings.global_batch, self.contract.workers, settings.ragged_batch)
+
+    def on(self, contract: SliceContract) -> "Job":
+        """The same run on another slice. Raises UserError if that cannot be."""
+        return replace(self, contract=contract, settings=settings_on(self.settings, contract))
 
     def url(self, *parts: str) -> str:
         return storage.join(self.output, *parts)

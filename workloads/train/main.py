@@ -1,23 +1,23 @@
 """The training job: `python -m workloads.train.main --slice --settings --corpus --output`.
 
-This is the driver. It refuses what cannot work before it takes the slice, waits for the slice, and
-hands over to the loop that runs on every host.
+This is the driver. It refuses what cannot work before it takes the slice, waits for the slice, or
+for another that was named, and hands over to the loop that runs on every host.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from workloads import entrypoint
-from workloads.contract import SliceContract
 from workloads.data import corpus as corpora
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
 from workloads.settings import TrainSettings
-from workloads.slices import SLICE_TIMEOUT_S, host_resources, wait_for_slices
+from workloads.slices import SLICE_TIMEOUT_S, first_whole, host_resources
 from workloads.train import run
 from workloads.train.job import Job
 from workloads.train.run import Result, Stopped
@@ -27,54 +27,81 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0, or 1 after a line for each thing to mend."""
     parser = argparse.ArgumentParser(prog="workloads.train.main", description=__doc__)
     parser.add_argument("--slice", required=True, help="SliceContract as JSON")
+    parser.add_argument(
+        "--fallback", action="append", default=[], help="another slice to take if it does not come"
+    )
     parser.add_argument("--settings", required=True, help="TrainSettings as JSON")
     parser.add_argument("--corpus", required=True, help="output of the data job")
     parser.add_argument("--output", required=True, help="folder or URL that all hosts share")
-    parser.add_argument("--slice-timeout-s", type=float, default=SLICE_TIMEOUT_S)
+    parser.add_argument(
+        "--slice-timeout-s", type=float, default=SLICE_TIMEOUT_S, help="for each slice in turn"
+    )
     arguments = parser.parse_args(argv)
     return entrypoint.run(lambda: _main(arguments))
 
 
 def _main(arguments: argparse.Namespace) -> None:
-    job = _job(arguments)
-    job.check()
+    jobs = _jobs(arguments)
+    job = jobs[0]
     if result := run.claim(job.output, job.settings, job.corpus.digest):
         say(f"this run is finished: {job.url(run.RESULT)}; choose another output to train anew")
         _tell(result)
         return
     entrypoint.connect()
     say(job.batches.told(job.corpus.train.rows, job.settings.steps))
-    _tell(_train(job, arguments.slice_timeout_s))
+    _tell(_train(jobs, arguments.slice_timeout_s))
 
 
-def _job(arguments: argparse.Namespace) -> Job:
-    """Raises UserError for all that is wrong with the arguments."""
-    faults: list[str] = []
+def _jobs(arguments: argparse.Namespace) -> list[Job]:
+    """The run on its slice, and on each other that it may take instead.
+
+    Raises UserError for all that is wrong with the arguments, or does not fit.
+    """
+    faults: dict[str, None] = {}  # a set that keeps the order: slices may share a fault
 
     def read(reader: Callable[[], Any]) -> Any:
         try:
             return reader()
         except UserError as error:
-            faults.extend(error.faults)
-        except ValueError as error:
-            faults.append(f"--slice: {error}; pass what the slice declaration gives")
+            faults.update(dict.fromkeys(error.faults))
         return None
 
-    contract = read(lambda: SliceContract.from_json(arguments.slice))
+    contract = read(lambda: entrypoint.contract(arguments.slice))
+    others = [read(partial(entrypoint.contract, text)) for text in arguments.fallback]
     settings = read(lambda: entrypoint.settings(TrainSettings, arguments.settings))
     corpus = read(lambda: corpora.load(arguments.corpus))
     if faults:
         raise UserError(*faults)
-    return Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
+    job = Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
+    jobs = [job, *(read(partial(job.on, other)) for other in others)]
+    for one in filter(None, jobs):
+        read(one.check)
+    if faults:
+        raise UserError(*faults)
+    return jobs
 
 
-def _train(job: Job, slice_timeout_s: float) -> Result:
+def _train(jobs: list[Job], slice_timeout_s: float) -> Result:
     """Goes on as often as hosts are taken away: each time with a step more at least."""
+    from ray.train import ControllerError
+
     # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
     os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
+    by_slice = {job.contract: job for job in jobs}
+    lost = 0
     while True:
-        wait_for_slices(job.contract, slice_timeout_s)
-        outcome = _fit(job)
+        job = by_slice[first_whole([*by_slice], slice_timeout_s)]
+        if job is not jobs[0]:
+            say(f"taking slice {job.contract.name} instead, mesh {job.settings.mesh}")
+        try:
+            outcome = _fit(job)
+        except ControllerError:
+            # Its slice did not come back, and Ray knows of no other.
+            lost += 1
+            if len(jobs) == 1 or lost > job.settings.max_failures:
+                raise
+            say(f"slice {job.contract.name} is lost; looking for one anew")
+            continue
         if isinstance(outcome, Result):
             return outcome
         say(f"stop notice: step {outcome.step} is saved; going on when the slice is whole again")

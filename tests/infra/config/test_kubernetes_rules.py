@@ -215,12 +215,11 @@ def test_shapes_of_one_slice_are_not_alike_to_ray(first, second):
 V5E = {"machine_type": "ct5lp-hightpu-4t", "topology": "4x4"}
 
 
-@pytest.mark.parametrize(("index", "kind"), [(0, "train"), (1, "serve")])
-def test_only_code_of_the_users_own_chooses_among_shapes(index, kind):
-    stack = on_gke(**{f"slices__{index}__fallback": [V5E]})
-    line = only(faults(stack), f"workloads[{index + 1}].slice")
-    assert f"has a fallback, and a workload of kind {kind} asks for" in line
-    by_hand = {**BY_HAND, "slice": stack["slices"][index]["name"]}
+def test_a_server_does_not_choose_among_shapes():
+    stack = on_gke(slices__1__fallback=[V5E])
+    line = only(faults(stack), "workloads[2].slice")
+    assert "has a fallback, and a workload of kind serve asks for" in line
+    by_hand = {**BY_HAND, "slice": "chat"}
     stack["workloads"] = [one for one in stack["workloads"] if one["kind"] == "data"] + [by_hand]
     assert faults(stack) == []
 

@@ -49,6 +49,15 @@ def test_a_training_job_is_told_slice_settings_corpus_and_output():
     assert told["--output"].startswith("gs://acme-ml-prod-raytpu-prod-checkpoints/pretrain/")
 
 
+def test_a_run_is_told_what_it_may_take_instead_and_when():
+    config = shipped("second-choice")
+    words = received(entrypoint(config, job(config, "pretrain")))
+    (other,) = config.slice("train").fallback
+    told = arguments(words)
+    assert SliceContract.from_json(told["--fallback"]) == other.contract()
+    assert told["--slice-timeout-s"] == "1800"
+
+
 def test_a_data_job_is_told_settings_and_output():
     config = shipped("prod")
     words = received(entrypoint(config, job(config, "corpus")))

@@ -49,6 +49,8 @@ llama-70b   RayService/chat         chat              1 1 1  1  8  177 1377
 mistral-7b  RayService/chat         chat              2 2 2  1  4  109  174
 two-shapes  RayCluster/interactive  train             1 0 1  8  4  177  683
 two-shapes  RayCluster/interactive  train-v5e-4x4     0 0 1  4  4  109  174
+second-choice RayJob/pretrain       train             0 0 1  8  4  177  683
+second-choice RayJob/pretrain       train-v5e-4x4     0 0 1  4  4  109  174
 """
 
 
