@@ -137,11 +137,12 @@ def test_nothing_of_vllm_listens_beyond_loopback(stack: LocalStack) -> None:
 def test_the_engine_holds_its_slice(stack: LocalStack) -> None:
     """No other can be given the chip that it would have on a TPU."""
     url = f"{stack.outputs()['dashboard_url']}/api/v0/placement_groups?detail=true"
-    [group] = httpx.get(url).json()["data"]["result"]["result"]
-    assert (group["state"], [bundle["unit_resources"] for bundle in group["bundles"]]) == (
-        "CREATED",
-        [{"CPU": 1.0, "TPU": 1.0, "TPU-v6e-1-head": 1.0}],
-    )
+    groups = httpx.get(url).json()["data"]["result"]["result"]
+    # Training had one as well, which Ray lists as removed.
+    [held] = [group["bundles"] for group in groups if group["state"] == "CREATED"]
+    assert [bundle["unit_resources"] for bundle in held] == [
+        {"CPU": 1.0, "TPU": 1.0, "TPU-v6e-1-head": 1.0}
+    ]
 
 
 def test_a_second_up_changes_nothing(stack: LocalStack) -> None:
