@@ -12,6 +12,7 @@ from infra.config import (
     kubernetes_rules,
     local_rules,
     memory_rules,
+    program_rules,
     vllm_rules,
     zone_rules,
 )
@@ -29,6 +30,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         fit.faults,
         fallback_rules.faults,
         memory_rules.faults,
+        program_rules.faults,
         vllm_rules.faults,
         cpu_rules.faults,
     )
