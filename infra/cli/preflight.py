@@ -12,7 +12,7 @@ from infra.config import StackConfig
 from infra.errors import Problem
 from infra.preflight.compiler import Compiler, CompilerError
 from infra.preflight.estimate import Estimate, estimate
-from infra.preflight.nearest import Need, nearest
+from infra.preflight.nearest import Ask, Need, nearest
 from infra.preflight.programs import Subject, Unknown, steps, subjects
 from infra.tpu.speed import SPEEDS
 from workloads.preflight.program import Answer, Measured, ServeStep, TrainStep
@@ -116,14 +116,20 @@ def _look(subject: Subject, outcome: Outcome, ask: Asker) -> None:
     outcome.rows.extend(rows)
     if too_large := [row for row in rows if not row.measured.fits]:
         need = Need.of(row.measured for row in too_large)
-        found = nearest(subject, need, lambda step: ask(step, f"{name} otherwise: "))
-        fix = (
-            f"use {found.said}, which needs {found.hbm_bytes / GIB:.2f}"
-            if found
-            else f"no mesh, batch or slice of {tpu.machine.name} that was tried fits: take a "
+        fix = _way_out(subject, need, lambda step: ask(step, f"{name} otherwise: "))
+        outcome.problems.append(Problem(subject.where, _excess(subject, too_large, need), fix))
+
+
+def _way_out(subject: Subject, need: Need, ask: Ask) -> str:
+    if subject.derived:
+        return "leave this fallback out, take one of more chips, or a smaller global_batch"
+    found = nearest(subject, need, ask)
+    if found is None:
+        return (
+            f"no mesh, batch or slice of {subject.tpu.machine.name} that was tried fits: take a "
             "smaller model or another generation"
         )
-        outcome.problems.append(Problem(subject.where, _excess(subject, too_large, need), fix))
+    return f"use {found.said}, which needs {found.hbm_bytes / GIB:.2f}"
 
 
 def _refused(subject: Subject, answer: Answer) -> Problem:

@@ -1,7 +1,7 @@
 """The steps that a stack's workloads run on TPUs, and which of them cannot be compiled, and why."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.config import (
@@ -16,6 +16,7 @@ from infra.config import (
 from infra.tpu.slice import TpuSlice
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.preflight.program import Chips, ServeStep, TrainStep
+from workloads.train.choices import settings_on
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Subject:
     tpu: TpuSlice
     model: ModelConfig
     sequence_length: int
+    derived: bool = False
+    """Whether mesh and parts of the batch follow from the slice, which is a fallback."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,22 @@ def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
             yield Unknown(where, f"{workload.name}: {model}")
             continue
         longest = model.max_position_embeddings
-        yield Subject(where, workload, config.slice(workload.slice), model, longest)
+        subject = Subject(where, workload, config.slice(workload.slice), model, longest)
+        yield subject
+        yield from _instead(subject)
+
+
+def _instead(subject: Subject) -> Iterator[Subject]:
+    """A run on each fallback of its slice, with the mesh that it has there."""
+    run = subject.workload
+    if not isinstance(run, TrainSpec):
+        return
+    for shape in subject.tpu.fallback:
+        there = settings_on(run.settings(), shape.contract())
+        parts = there.gradient_accumulation_steps
+        carried = {"mesh": there.mesh, "gradient_accumulation_steps": parts}
+        moved = run.model_copy(update={"slice": shape.name, **carried})
+        yield replace(subject, workload=moved, tpu=shape, derived=True)
 
 
 def steps(subject: Subject) -> list[TrainStep | ServeStep]:

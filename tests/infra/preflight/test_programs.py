@@ -8,6 +8,7 @@ from tests.infra.config.stack import changed, on_gke, read
 from workloads.model.config import ModelConfig
 from workloads.settings import ModelSettings
 
+BY_HAND = {"name": "by-hand", "kind": "cluster", "slice": "chat"}
 SIZES = ModelSettings(attention_heads=8, key_value_heads=4)
 
 
@@ -27,6 +28,21 @@ def test_training_takes_all_copies_of_its_slice_and_a_replica_one():
     assert chips["prefill"] == chips["decode"]
     assert (chips["decode"].slices, chips["decode"].devices) == (1, 8)
     assert (chips["decode"].topology, chips["decode"].host_topology) == ("2x4", "2x4")
+
+
+def test_a_run_is_looked_at_on_each_fallback_of_its_slice_with_the_mesh_that_it_has_there():
+    shapes = [{"machine_type": "ct5lp-hightpu-4t", "topology": t} for t in ("2x2", "4x8")]
+    run = {"workloads__1__mesh": {"data": 4, "tensor": 4}, "workloads__2": {**BY_HAND}}
+    found = of(on_gke(slices__0__fallback=shapes, **run))
+    seen = [(step.chips.topology, str(step.mesh)) for one in found for step in steps(one)]
+    assert seen == [
+        ("4x4", "data 4 x tensor 4"),
+        ("2x2", "data 1 x tensor 4"),
+        ("4x8", "data 8 x tensor 4"),
+    ]
+    parts = [one.workload.gradient_accumulation_steps for one in found]
+    assert parts == [1, 4, 1]  # 32 rows, at most 8 on a device at once
+    assert [one.workload.slice for one in found] == ["train", "train-v5e-2x2", "train-v5e-4x8"]
 
 
 def test_vocabulary_and_length_are_those_of_the_data_workload():
