@@ -106,6 +106,19 @@ class DataSettings(Settings):
     seed: int = 0
 
 
+class ProfileSettings(Settings):
+    """Steps of a run to be traced."""
+
+    first_step: PositiveInt
+    """Not the first of an attempt, which compiles."""
+    steps: Annotated[int, Field(ge=1, le=20)] = 3
+    """A trace takes tens of megabytes a step and host."""
+
+    @property
+    def traced(self) -> range:
+        return range(self.first_step, self.first_step + self.steps)
+
+
 class TrainSettings(Settings):
     """One training run."""
 
@@ -141,6 +154,8 @@ class TrainSettings(Settings):
     log_every: PositiveInt = 10
     max_failures: Annotated[int, Field(ge=0)] = 3
     """Lost hosts or crashes after which the run is given up."""
+    profile: ProfileSettings | None = Field(default=None, exclude_if=lambda steps: steps is None)
+    """By default no step is traced."""
     seed: int = 0
 
     def learned(self) -> dict[str, Any]:
@@ -157,6 +172,7 @@ class TrainSettings(Settings):
             "keep_checkpoints",
             "log_every",
             "max_failures",
+            "profile",
         }
         return self.model_dump(mode="json", exclude=carried_out)
 

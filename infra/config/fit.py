@@ -49,6 +49,13 @@ def _schedule(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]
             f"leaves no step to train at full rate: steps is {scope.quote(trainer.steps)}",
             "use fewer than steps",
         )
+    if trainer.profile and trainer.profile.traced[-1] > trainer.steps:
+        yield scope.problem(
+            f"{where}.profile",
+            trainer.profile.traced[-1],
+            f"is the last step to be traced, and steps is {scope.quote(trainer.steps)}",
+            "trace earlier or fewer steps",
+        )
 
 
 def _heads(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:

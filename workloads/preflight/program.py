@@ -22,6 +22,7 @@ IDLE_SETTINGS = {
     "keep_checkpoints",
     "log_every",
     "max_failures",
+    "profile",
     "seed",
 }
 

@@ -83,6 +83,11 @@ class Job:
                 "(data x fsdp); change one of them"
             )
         yield from self._ragged_faults()
+        if settings.profile and settings.profile.traced[-1] > settings.steps:
+            yield (
+                f"profile: step {settings.profile.traced[-1]} is to be traced, and there are "
+                f"{settings.steps}; trace earlier or fewer steps"
+            )
         if settings.warmup_steps >= settings.steps:
             yield (
                 f"warmup_steps: {settings.warmup_steps} leave nothing of {settings.steps} steps; "

@@ -27,6 +27,7 @@ from workloads.train.clock import Clock, Pace, Work
 from workloads.train.flops import model_flops
 from workloads.train.job import Job
 from workloads.train.notice import StopNotice
+from workloads.train.profile import Profile
 from workloads.train.progress import tell
 from workloads.train.run import Result, Stopped
 from workloads.train.step import State, Trainer, make_trainer
@@ -113,14 +114,17 @@ def _steps(session: Session, state: State, first: int) -> tuple[State, int]:
     """Steps first + 1 to the last, or to where a stop notice ends them; and which that was."""
     job, trainer, clock = session.job, session.trainer, session.clock
     settings, told, notice = job.settings, first, StopNotice()
+    profile = Profile(settings.profile, job.output)
     step, previous = first, jnp.zeros(())
     for step, tokens in _batches(session, first):
-        state, loss = trainer.train(state, tokens)
+        with profile.step(step):
+            state, loss = trainer.train(state, tokens)
         # One step waits in the device's queue while another runs: it never idles, and yet a stop
         # notice need not wait for more than two.
         previous.block_until_ready()
         previous = loss
         last = step == settings.steps or notice.ends(step)
+        profile.after(step, loss, last=last)
         saves = last or step % settings.checkpoint_every == 0
         evaluates = not last and step % settings.evaluate_every == 0
         # The first step is told apart, for it compiles.
