@@ -8,11 +8,14 @@ from typing import Any
 from workloads import versions
 from workloads.contract import SliceContract
 from workloads.errors import UserError
+from workloads.hosts import number_faults, of_nodes
 from workloads.log import say
 
 SLICE_TIMEOUT_S = 900
 """A node pool scales up in minutes; a slice that is not there after this will not come."""
 TELL_EVERY_S = 30
+SETTLE_S = 60
+"""A host that was replaced is there twice until Ray has noticed that the first one is gone."""
 GROUP_LABEL = "raytpu/slice"
 """Of all hosts of a worker group, which has the name of its slice."""
 
@@ -24,12 +27,15 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
     """
     what = f"{contract.slices} slice(s) {contract.accelerator_type} {contract.topology}"
     deadline = time.monotonic() + timeout_s
-    tell_at = 0.0
+    tell_at, sound_at = 0.0, time.monotonic()
     while True:
-        ready = _ready(contract)
-        if ready >= contract.slices:
-            return
-        now = time.monotonic()
+        ready, misnumbered, now = _ready(contract), _misnumbered(contract), time.monotonic()
+        if not misnumbered:
+            sound_at = now
+            if ready >= contract.slices:
+                return
+        elif now - sound_at > SETTLE_S:
+            raise UserError(*misnumbered)
         if now > deadline:
             raise UserError(
                 f"slice {contract.name}: {ready} of {what} whole and idle after {timeout_s:.0f} s; "
@@ -39,6 +45,18 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
             say(f"waiting for {what}: {ready} ready (limit {timeout_s:.0f} s)")
             tell_at = now + TELL_EVERY_S
         time.sleep(1)
+
+
+def _misnumbered(contract: SliceContract) -> list[str]:
+    """What is wrong with the numbers of slices that have all of their hosts.
+
+    JAX would wait for ever for the host that is not there under its number.
+    """
+    import ray
+
+    slices = of_nodes(contract, ray.nodes()).values()
+    full = [hosts for hosts in slices if len(hosts) == contract.hosts]
+    return [fault for hosts in full for fault in number_faults(contract, hosts)]
 
 
 def first_whole(contracts: Sequence[SliceContract], timeout_s: float) -> SliceContract:
@@ -99,7 +117,7 @@ def host_resources(contract: SliceContract) -> dict[str, float]:
 def check_devices(contract: SliceContract) -> None:
     """Raises UserError where versions are not the head's, or devices not what was declared."""
     versions.check_host()
-    if faults := _stale_variables(contract):
+    if faults := stale_variables(contract):
         raise UserError(*faults)
     import jax
 
@@ -118,7 +136,7 @@ def check_devices(contract: SliceContract) -> None:
         raise UserError(*faults)
 
 
-def _stale_variables(contract: SliceContract) -> list[str]:
+def stale_variables(contract: SliceContract) -> list[str]:
     """What would have libtpu wait for slices that are not coming.
 
     Ray Train sets these variables for several slices, over whatever is there, and leaves them alone

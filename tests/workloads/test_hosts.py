@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.simulated import CONTRACT
+from workloads import slices
+from workloads.errors import UserError
 from workloads.hosts import Host, number_faults, of_nodes
 
 POD = replace(CONTRACT, topology="16x16", hosts=64, pod_type="v6e-256")
@@ -70,3 +72,55 @@ def test_living_hosts_of_the_shape_are_told_by_slice():
         "a": [0, None],
         "b": [1],
     }
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def pod(monkeypatch):
+    """What a driver sees of a slice of 64 hosts: `numbers` of those that are there, by second."""
+    clock = Clock()
+    monkeypatch.setattr(slices, "time", clock)
+
+    def seen(numbers):
+        monkeypatch.setattr(
+            "ray.nodes", lambda: [node("big-0", number) for number in numbers(clock.now)]
+        )
+        monkeypatch.setattr(slices, "_ready", lambda _: 1)
+        return clock
+
+    return seen
+
+
+def test_a_job_starts_at_once_on_hosts_that_are_numbered_rightly(pod):
+    clock = pod(lambda _: range(64))
+    slices.wait_for_slices(POD, 900)
+    assert clock.now == 0
+
+
+def test_a_number_that_two_pods_have_ends_the_job_within_a_minute_and_before_jax(pod):
+    clock = pod(lambda _: [17 if n == 40 else n for n in range(64)])
+    with pytest.raises(UserError) as error:
+        slices.wait_for_slices(POD, 900)
+    twice, missing = error.value.faults
+    assert "TPU_WORKER_ID 17: is that of host 17 of big-0 (big-0-17" in twice
+    assert "TPU_WORKER_ID 40: is that of no host of 0 to 63" in missing
+    assert clock.now <= slices.SETTLE_S + 2
+
+
+def test_a_host_that_was_replaced_may_be_there_twice_for_a_moment(pod):
+    """The dying one is still counted, and another host is not there yet."""
+    clock = pod(lambda now: [17 if n == 40 and now < 30 else n for n in range(64)])
+    slices.wait_for_slices(POD, 900)
+    assert 30 <= clock.now < 40

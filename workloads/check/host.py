@@ -6,14 +6,17 @@ from typing import Any
 from workloads import versions
 from workloads.check.measure import Operation, Timing
 from workloads.check.report import Device
+from workloads.contract import SliceContract
 from workloads.slice_group import HostActor
+from workloads.slices import stale_variables
 
 
 class CheckHost(HostActor):
     """Each method is a stage, with a limit of its own: so it is known which host is in which."""
 
-    def versions(self) -> dict[str, str]:
-        return versions.here()
+    def versions(self, contract: SliceContract) -> tuple[dict[str, str], list[str]]:
+        """With them what is wrong with the host's variables: JAX is not yet here to read them."""
+        return versions.here(), stale_variables(contract)
 
     def devices(self) -> tuple[int, tuple[Device, ...]]:
         """JAX's number of this process, and its devices. Here libtpu starts."""

@@ -74,10 +74,16 @@ class _Run:
         self.faults += reports.slow_faults(self._found, self._settings.slow_factor)
 
     def _versions(self, group: Sequence[Member]) -> None:
-        answers = self._ask(group, "for its versions", lambda _, actor: actor.versions.remote())
-        self._keep(answers, lambda found: {"versions": found})
+        contract = self._contract
+        answers = self._ask(
+            group, "for its versions", lambda _, actor: actor.versions.remote(contract)
+        )
+        self._keep(answers, lambda found: {"versions": found[0]})
         answered = [self._found[place] for place in answers.values]
         self.faults += reports.version_faults(versions.here(), answered)
+        for place, (_, stale) in answers.values.items():
+            if contract.slices == 1:  # of several, the check sets them anew
+                self.faults += (f"{group[place].host}: {fault}" for fault in stale)
 
     def _join(self, group: Sequence[Member]) -> None:
         say(f"check: {len(group)} hosts are there; starting JAX over them")
