@@ -18,17 +18,16 @@ from pydantic import (
     Tag,
 )
 
+from infra.config.jobs import CheckSpec, JobTerms, SliceJobTerms, SpmdSpec
 from infra.config.parse import is_mapping
 from infra.names import Name, checked_bucket, fault, matching
 from infra.tpu.capacity import Duration
 from workloads.settings import (
-    CheckSettings,
     DataSettings,
     InferSettings,
     PositiveInt,
     ServeSettings,
     Settings,
-    SpmdSettings,
     TrainSettings,
 )
 
@@ -171,26 +170,6 @@ class Redis(Settings):
     """From a file on disk: its ciphertext."""
 
 
-class JobTerms(Settings):
-    """How a job is run on Kubernetes; the local stack always waits until it has finished."""
-
-    wait_for: Literal["start", "finish"] = "start"
-    """Until when `pulumi up` waits."""
-    deadline: Duration = timedelta(days=1)
-    """For the whole job, the wait for its slice included; then it is stopped."""
-    start_deadline: Duration = timedelta(hours=1)
-    """Until the job runs. Flex-start and queued capacity may need longer."""
-    retries: Annotated[int, Field(ge=0, le=100)] = 0
-    """Each on a new Ray cluster, for a driver that dies. For lost hosts, see max_failures."""
-
-
-class SliceJobTerms(JobTerms):
-    """Of a job that computes on a slice."""
-
-    slice_check: bool = False
-    """Whether kind check's work comes first, whose faults end the job before it has begun."""
-
-
 class Kind(BaseModel):
     """What every workload's entry says: all that can be judged of one of an unknown kind."""
 
@@ -254,28 +233,6 @@ class InferSpec(InferSettings, SliceJobTerms):
 
     def settings(self) -> InferSettings:
         return InferSettings(**self.model_dump(include=set(InferSettings.model_fields)))
-
-
-class SpmdSpec(SpmdSettings, SliceJobTerms):
-    name: Name
-    kind: Literal["spmd"]
-    slice: str
-    code: str | None = None
-    """A folder with the program, for the local stack. On Kubernetes it is in the image."""
-    reads: tuple[Annotated[str, AfterValidator(checked_bucket)], ...] = Field((), strict=False)
-    """Buckets, or folders of them, to which the program is given access."""
-
-    def settings(self) -> SpmdSettings:
-        return SpmdSettings(**self.model_dump(include=set(SpmdSettings.model_fields)))
-
-
-class CheckSpec(CheckSettings, JobTerms):
-    name: Name
-    kind: Literal["check"]
-    slice: str
-
-    def settings(self) -> CheckSettings:
-        return CheckSettings(**self.model_dump(include=set(CheckSettings.model_fields)))
 
 
 class ClusterSpec(Settings):

@@ -15,6 +15,7 @@ from infra.config import (
     JobSpec,
     LocalCluster,
     ServeSpec,
+    SpmdSpec,
     StackConfig,
     TrainSpec,
     Workload,
@@ -31,6 +32,8 @@ from infra.tpu.slice import TpuSlice
 Manifest = dict[str, Any]
 
 DATA_GROUP = "data"
+CHECKPOINT_STEPS = "raytpu/checkpoint-steps"
+"""By which the policies know how much a program loses with a host."""
 UNWANTED_S = 60
 """After so long a run gives up hosts of a shape that it no longer asks for."""
 
@@ -58,7 +61,10 @@ def ray_job(config: StackConfig, workload: JobSpec) -> Manifest:
     }
     if kuberay(config) >= (1, 6):
         spec["preRunningDeadlineSeconds"] = _seconds(workload.start_deadline)
-    return _object(config, workload, "RayJob", spec)
+    manifest = _object(config, workload, "RayJob", spec)
+    if isinstance(workload, SpmdSpec) and workload.checkpoint_every is not None:
+        manifest["metadata"]["annotations"][CHECKPOINT_STEPS] = str(workload.checkpoint_every)
+    return manifest
 
 
 def ray_service(config: StackConfig, workload: ServeSpec) -> Manifest:

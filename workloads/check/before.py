@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from workloads import entrypoint
 from workloads.check.main import check
 from workloads.data import storage
-from workloads.settings import CheckSettings
+from workloads.program_settings import CheckSettings
 from workloads.slices import SLICE_TIMEOUT_S
 
 RESULT = "slice-check.json"

@@ -12,7 +12,7 @@ from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
-from workloads.settings import CheckSettings
+from workloads.program_settings import CheckSettings
 from workloads.slices import SLICE_TIMEOUT_S, wait_for_slices
 
 RESULT = "result.json"

@@ -16,7 +16,7 @@ from workloads.check.report import Collective, HostReport, Report
 from workloads.contract import SliceContract
 from workloads.errors import UserError
 from workloads.log import say
-from workloads.settings import CheckSettings
+from workloads.program_settings import CheckSettings
 from workloads.slice_group import JOIN_TIMEOUT_S, Answers, Member, ask, members, rendezvous
 
 

@@ -18,7 +18,7 @@ from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
-from workloads.settings import SpmdSettings
+from workloads.program_settings import SpmdSettings
 from workloads.slices import SLICE_TIMEOUT_S, wait_for_slices
 
 RESULT = "result.json"

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from workloads.contract import SliceContract
 from workloads.log import say
-from workloads.settings import SpmdSettings
+from workloads.program_settings import SpmdSettings
 from workloads.slice_group import GRACE_S, Member, members, rendezvous, told
 from workloads.spmd.host import Ended, ProgramHost
 from workloads.spmd.program import Context, Part

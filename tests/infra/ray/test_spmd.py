@@ -8,6 +8,7 @@ import pytest
 from infra.gke.identity import LOOK_UP, READ, WRITE, bucket_roles
 from infra.local.stack import code_digest
 from infra.ray.waits import must_finish
+from policies import runs
 from tests.infra.ray.stacks import TRAIN, cluster_of, gke, made
 
 SLICE = {"name": "own", "machine_type": "ct6e-standard-4t", "topology": "4x4", "count": 2}
@@ -48,6 +49,14 @@ def test_a_program_is_told_its_words_as_they_were_written():
     assert "$" not in arguments["--settings"]
     assert json.loads(arguments["--slice"])["slices"] == 2
     assert arguments["--output"] == "gs://acme-ml-raytpu-dev-data/mine"
+
+
+def test_how_often_a_program_saves_is_said_where_the_policies_look():
+    annotations = [
+        made(stack({**SPMD, **more}))["RayJob/mine"].manifest["metadata"]["annotations"]
+        for more in ({"checkpoint_every": 50}, {})
+    ]
+    assert [one.get(runs.CHECKPOINT_STEPS) for one in annotations] == ["50", None]
 
 
 def test_a_check_is_a_job_and_may_come_before_any_other():

@@ -1,6 +1,7 @@
 """One's own programs, and the slice check, on two simulated slices of two hosts: real raylets."""
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,14 @@ import psutil
 import pytest
 
 from tests.workloads.simulated import CONTRACT, Job, Slice
+from tests.workloads.spmd import programs
 from workloads.check.report import Report
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PROGRAMS = "tests.workloads.spmd.programs"
 TWO = replace(CONTRACT, slices=2)
 SMALL = {"sizes_mib": [1], "repeats": 3}
+OPERATIONS = ("all_reduce", "all_gather")
 LIMIT_S = 180
 
 
@@ -26,7 +29,7 @@ def tpu(tmp_path_factory):
     tpu.cluster.shutdown()
 
 
-def spmd(tpu, output, program, *args, before=(), contract=CONTRACT, **settings):
+def spmd(tpu, output, program, *args, before=(), more=(), contract=CONTRACT, **settings):
     modules = [*before, "workloads.spmd.main"]
     return Job(
         tpu.cluster.address,
@@ -34,6 +37,7 @@ def spmd(tpu, output, program, *args, before=(), contract=CONTRACT, **settings):
         *("--slice", contract.to_json()),
         *("--settings", json.dumps({"program": program, "args": args, **settings})),
         *("--output", str(output)),
+        *more,
     )
 
 
@@ -90,9 +94,6 @@ def test_a_sound_slice_passes_and_what_was_measured_is_kept(tpu, tmp_path):
     text = "\n".join(job.lines)
     assert "coordinates and HBM: not reported by cpu devices" in text
     assert "slice drill: sound" in text
-
-
-OPERATIONS = ("all_reduce", "all_gather")
 
 
 def test_a_host_that_shows_fewer_devices_is_named_alone(tpu, tmp_path):
@@ -154,9 +155,12 @@ def test_a_function_runs_on_every_host_of_all_slices_after_the_check_that_was_as
     assert result(tmp_path, "slice-check.json")["faults"] == []
 
 
-def test_a_script_runs_as_it_is_with_its_arguments_and_variables(tpu, tmp_path):
-    words = ["--steps", "7"]
-    job = spmd(tpu, tmp_path, PROGRAMS, *words, env={"MY_FLAG": "on"}, max_failures=0)
+def test_a_script_is_brought_to_the_hosts_and_runs_as_it_is(tpu, tmp_path):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    shutil.copy(programs.__file__, folder / "own.py")
+    words, more = ["--steps", "7"], ["--code", str(folder)]
+    job = spmd(tpu, tmp_path, "own.py", *words, more=more, env={"MY_FLAG": "on"}, max_failures=0)
     assert job.finish(LIMIT_S) == 0, job.lines
     assert '{"devices": 8, "steps": 7, "flag": "on"}' in job.lines
     assert result(tmp_path)["returned"] is None
