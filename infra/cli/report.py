@@ -189,7 +189,9 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
     else:
         what = f"{workload.max_batch} requests at once by engine {workload.engine}"
         what += ", with an API key" if workload.api_key else ", without an API key"
-        source, mesh = _source(workload.model), workload.mesh_on(config.slice(workload.slice).chips)
+        replica = workload.replica(config.slice(workload.slice))
+        what += f", a replica on each {part}" if (part := workload.replica_topology) else ""
+        source, mesh = _source(workload.model), workload.mesh_on(replica.chips)
     return workload.name, workload.kind, workload.slice, str(mesh), f"{what}, from {source}"
 
 

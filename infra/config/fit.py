@@ -28,13 +28,16 @@ def faults(entries: Entries) -> Iterator[Problem]:
         if tpu := entries.slice_of(job):
             yield from _inferable(where, job, tpu, entries)
     for where, server in entries.served.items():
-        tpu = entries.slice_of(server)
+        whole = entries.slice_of(server)
+        tpu = server.replica(whole) if whole else None
         mesh = server.mesh_on(tpu.chips) if tpu else server.mesh
         trained = entries.model_of(server)
         if mesh and trained and server.engine == "jax":
             yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
         if mesh:
             yield from _rows(f"{where}.max_batch", server.max_batch, mesh, scope)
+        if whole:
+            yield from _part(f"{where}.replica_topology", server, whole, scope)
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
             yield from _one_copy(f"{where}.mesh.data", server, mesh, scope)
@@ -117,15 +120,7 @@ def _trainable(
 
 
 def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
-    if tpu.multi_host and server.engine == "jax":
-        yield scope.problem(
-            where,
-            server.slice,
-            f"has {tpu.hosts} hosts, and a replica of engine jax is served by one host",
-            f"use engine vllm, or a slice of one host, such as {tpu.machine.host_topology} on "
-            f"{tpu.machine.name}",
-        )
-    elif server.engine == "vllm" and not tpu.hosts_known_to_ray:
+    if server.engine == "vllm" and not tpu.hosts_known_to_ray:
         yield scope.problem(
             where,
             server.slice,
@@ -133,6 +128,28 @@ def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Ite
             f"{tpu.chips_per_host} chips: Ray Serve takes it for one of {tpu.ray_chips_per_host}, "
             "and would wait for that for ever",
             "use a machine type that holds the topology in one host, or another topology",
+        )
+
+
+def _part(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
+    """Serve LLM takes whole slices; ours takes the parts that Ray can reserve."""
+    if server.replica_topology is None:
+        return
+    shape = f"{tpu.topology} on {tpu.machine.name}"
+    if server.engine == "vllm":
+        yield scope.problem(
+            where,
+            server.replica_topology,
+            f"is no whole slice, and a replica of vLLM takes all of slice {tpu.name}, {shape}",
+            "leave it out, or use engine jax",
+        )
+    elif server.replica_topology not in tpu.part_topologies:
+        parts = ", ".join(tpu.part_topologies)
+        yield scope.problem(
+            where,
+            server.replica_topology,
+            f"is no part that Ray can reserve of slice {tpu.name}, {shape}",
+            f"use one of {parts}, or leave it out" if parts else "leave it out",
         )
 
 

@@ -28,7 +28,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
     for where, server in entries.served.items():
         tpu, trained = entries.slice_of(server), entries.model_of(server)
         if tpu and trained and server.engine == "jax":
-            mesh, rows = server.mesh_on(tpu.chips), server.max_batch
+            mesh, rows = server.mesh_on(server.replica(tpu).chips), server.max_batch
             held = _served(server, mesh, rows, trained, entries)
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
     for where, job in entries.inferred.items():

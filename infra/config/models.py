@@ -22,6 +22,7 @@ from infra.config.jobs import CheckSpec, JobTerms, SliceJobTerms, SpmdSpec
 from infra.config.parse import is_mapping
 from infra.names import Name, checked_bucket, fault, matching
 from infra.tpu.capacity import Duration
+from infra.tpu.slice import TpuSlice
 from workloads.settings import (
     DataSettings,
     InferSettings,
@@ -209,7 +210,9 @@ class ServeSpec(ServeSettings):
     name: Name
     kind: Literal["serve"]
     slice: str
-    """Name of the slice. Each of its copies holds one replica."""
+    """Name of the slice. Each of its copies holds one replica, or each part of it."""
+    replica_topology: str | None = None
+    """Of the parts, such as 2x4 of a 4x4, if a replica needs fewer chips than a slice has."""
     model: ModelOrigin
     api_key: Secret | None = None
     """Bearer token that clients must send. From a file on disk: its ciphertext."""
@@ -219,6 +222,11 @@ class ServeSpec(ServeSettings):
     """Of another image or slice: the running cluster is replaced, or served from until a second
     one, with slices of its own, is ready."""
     redis: Redis | None = None
+
+    def replica(self, tpu: TpuSlice) -> TpuSlice:
+        """What replicas take of the slice that is named: its copies, or all of their parts."""
+        part = self.replica_topology
+        return tpu.part(part) if part and part in tpu.part_topologies else tpu
 
     def settings(self) -> ServeSettings:
         return ServeSettings(**self.model_dump(include=set(ServeSettings.model_fields)))

@@ -24,6 +24,8 @@ HEAD_OBJECT_STORE_MIB = 512
 _STARTING = threading.BoundedSemaphore(os.cpu_count() or 1)
 _ATTEMPTS = 3
 
+_LIBTPU = Path(__file__).parent / "simulated"
+
 # Set on the caller's side for other clusters, accelerators or programs: not for these nodes.
 _FOREIGN = ("RAY_", "TPU_", "JAX_", "XLA_", "LIBTPU_", "MEGASCALE_", "PULUMI_", "PYTHONPATH")
 
@@ -43,7 +45,7 @@ def host_environment(tpu: SliceContract, worker_id: int, slice_name: str) -> dic
 
     The first block is what GKE's TPU webhook and KubeRay set (kuberay-tpu-webhook, 2026-05); Ray
     derives its labels and head resource from it by its own code, as on GKE. The second block makes
-    it a simulation: as many CPU devices as the host has chips.
+    it a simulation: as many CPU devices as the host has chips, and their places in the slice.
     """
     hostnames = {"TPU_WORKER_HOSTNAMES": ",".join(["127.0.0.1"] * tpu.hosts)}
     return {
@@ -55,6 +57,7 @@ def host_environment(tpu: SliceContract, worker_id: int, slice_name: str) -> dic
         **(hostnames if tpu.multi_host else {}),
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={tpu.chips_per_host}",
+        "PYTHONPATH": str(_LIBTPU),
     }
 
 

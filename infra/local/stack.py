@@ -5,7 +5,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,7 +33,7 @@ from infra.local.provider import COMPONENT
 from infra.local.serving import ServeApplications
 from infra.local.workspace import Workspace
 from infra.ray.entrypoint import modules
-from infra.ray.serve_config import BUILDERS
+from infra.ray.serve_config import BUILDERS, slice_args
 from infra.tpu.slice import TpuSlice
 
 HEAD_CPUS = 4
@@ -200,11 +199,11 @@ class LocalStack(pulumi.ComponentResource):
             "route_prefix": "/" if alone else f"/{workload.name}",
             "import_path": BUILDERS[workload.engine],
             "args": {
-                "slice": asdict(tpu.contract()),
+                **slice_args(self._config, workload),
                 "settings": workload.settings().model_dump(mode="json"),
                 "model": self._origin(workload.model, "export"),
                 "model_name": workload.name,
-                "replicas": tpu.count,
+                "replicas": workload.replica(self._config.slice(workload.slice)).count,
                 **(vllm.ARGS if workload.engine == "vllm" else {}),
             },
             "runtime_env": self._environment(workload),

@@ -70,7 +70,7 @@ def _kinds(subject: Subject, need: Need) -> list[Iterator[_Change]]:
     if isinstance(subject.workload, TrainSpec):
         parts = _parts(subject, subject.workload, need)
         return [meshes, parts, batches, _larger_slices(subject, subject.workload, need)]
-    return [meshes, batches, _larger_hosts(subject, subject.workload, need)]
+    return [meshes, batches, _larger_replicas(subject, subject.workload, need)]
 
 
 def _meshes(subject: Subject, need: Need) -> Iterator[_Change]:
@@ -130,18 +130,22 @@ def _larger_slices(subject: Subject, workload: TrainSpec, need: Need) -> Iterato
                 yield _change(moved, need, said, {"mesh": cut}, before=subject)
 
 
-def _larger_hosts(subject: Subject, workload: ServeSpec, need: Need) -> Iterator[_Change]:
-    """Other hosts of the generation, of which one holds a replica."""
+def _larger_replicas(subject: Subject, workload: ServeSpec, need: Need) -> Iterator[_Change]:
+    """Slices of the generation with more chips for a replica, on as few hosts as possible."""
     tpu = subject.tpu
-    machines = [one for one in MACHINES.values() if one.generation == tpu.generation.name]
-    for machine in sorted(machines, key=lambda one: one.chips):
-        cut = TrainMesh(tensor=machine.chips)
-        if machine.chips <= tpu.chips or not _divides(subject, cut):
-            continue
-        larger = _resolved(tpu, machine.name, machine.host_topology)
-        said = f"topology {larger.topology} on {machine.name} with mesh {cut}"
-        moved = replace(subject, tpu=larger, workload=workload)
-        yield _change(moved, need, said, {"mesh": _as_mesh(subject, cut)}, before=subject)
+    larger = [
+        _resolved(tpu, machine.name, topology)
+        for machine in MACHINES.values()
+        if machine.generation == tpu.generation.name
+        for topology in topologies.topologies(machine)
+        if topologies.chips(topology) > tpu.chips
+    ]
+    for one in sorted(larger, key=lambda one: (one.chips, one.hosts)):
+        cut = TrainMesh(tensor=one.chips)
+        if _divides(subject, cut):
+            said = f"topology {one.topology} on {one.machine.name} with mesh {cut}"
+            moved = replace(subject, tpu=one, workload=workload)
+            yield _change(moved, need, said, {"mesh": _as_mesh(subject, cut)}, before=subject)
 
 
 def _change(

@@ -61,8 +61,10 @@ def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
         if isinstance(model, str):
             yield Unknown(where, f"{workload.name}: {model}")
             continue
-        longest = model.max_position_embeddings
-        subject = Subject(where, workload, config.slice(workload.slice), model, longest)
+        tpu, longest = config.slice(workload.slice), model.max_position_embeddings
+        if isinstance(workload, ServeSpec):
+            tpu = workload.replica(tpu)
+        subject = Subject(where, workload, tpu, model, longest)
         yield subject
         yield from _instead(subject)
 

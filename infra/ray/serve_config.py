@@ -23,14 +23,20 @@ def serve_config(config: StackConfig, workload: ServeSpec) -> str:
 
 
 def application_args(config: StackConfig, workload: ServeSpec) -> dict[str, Any]:
-    tpu = config.slice(workload.slice)
     args = {
-        "slice": asdict(tpu.contract()),
+        **slice_args(config, workload),
         "settings": workload.settings().model_dump(mode="json"),
         "model": places.model(workload),
         "model_name": workload.name,
-        "replicas": tpu.count,
+        "replicas": workload.replica(config.slice(workload.slice)).count,
     }
     if workload.api_key:
         args["api_key_file"] = f"{secrets.SECRETS_PATH}/{secrets.API_KEY_FILE}"
     return args
+
+
+def slice_args(config: StackConfig, workload: ServeSpec) -> dict[str, Any]:
+    """What each replica runs on: a slice, or a part of one."""
+    tpu = config.slice(workload.slice)
+    part = {"parent_topology": tpu.topology} if workload.replica_topology else {}
+    return {"slice": asdict(workload.replica(tpu).contract()), **part}

@@ -90,6 +90,14 @@ RAY_CHIPS_PER_HOST = 4
 RAY_WHOLE_HOST_2D = ("1x1", "2x2", "2x4")
 """Ray takes these 2-D slices for one host, whatever the machine; every other host has 4 chips."""
 
+_PARTS = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16")
+RAY_PARTS = MappingProxyType({"4x4": _PARTS[:2], "8x8": _PARTS[:4], "16x16": _PARTS})
+"""Slices of 4-chip hosts that Ray cuts into parts: rectangles of whole hosts, which tile the slice.
+
+None but squares: elsewhere Ray 2.60 takes libtpu's axes for one another, and looks for hosts beyond
+the slice (in a 4x8, x goes to 3 and y to 7). Of 3-D slices it halves the wrong axis.
+"""
+
 _RAY_V4 = tuple(
     """
 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x4x16 4x8x8 4x8x12 4x8x16 8x8x8 4x12x12 4x12x16 8x8x12

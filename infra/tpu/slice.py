@@ -17,6 +17,7 @@ from infra.tpu.catalog import (
     GENERATIONS,
     MACHINES,
     RAY_CHIPS_PER_HOST,
+    RAY_PARTS,
     RAY_WHOLE_HOST_2D,
     REFUSED,
     TOPOLOGY_LABEL,
@@ -215,6 +216,16 @@ class TpuSlice:
         that has the chips free.
         """
         return self.chips > self.ray_chips_per_host
+
+    @property
+    def part_topologies(self) -> tuple[str, ...]:
+        """Of connected parts that Ray can reserve, smallest first."""
+        return RAY_PARTS.get(self.topology, ()) if self.multi_host else ()
+
+    def part(self, topology: str) -> "TpuSlice":
+        """The parts of this shape in all copies, as if each were a slice."""
+        parts = self.chips // topologies.chips(topology)
+        return replace(self, topology=topology, count=self.count * parts)
 
     def contract(self) -> SliceContract:
         return SliceContract(

@@ -37,14 +37,14 @@ class Slice:
     `environment` is what somebody wrote into the hosts' pods beside what belongs there.
     """
 
-    def __init__(self, folder, slices=1, environment=None):
-        self.environment = environment or {}
+    def __init__(self, folder, slices=1, environment=None, contract=CONTRACT):
+        self.environment, self.contract = environment or {}, contract
         Path(get_default_ray_temp_dir()).mkdir(
             exist_ok=True
         )  # cluster_utils notes its address in there
         head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
         self.cluster = _patiently(partial(Cluster, initialize_head=True, head_node_args=head))
-        self.nodes = [self._host(i) for i in range(slices * CONTRACT.hosts)]
+        self.nodes = [self._host(i) for i in range(slices * contract.hosts)]
 
     def lose_host(self, index):
         self.cluster.remove_node(self.nodes[index], allow_graceful=False)
@@ -54,25 +54,26 @@ class Slice:
         self.nodes[index] = self._host(index)
 
     def _host(self, index):
-        number, worker = divmod(index, CONTRACT.hosts)
-        name, chips = f"slice-{number}", CONTRACT.chips_per_host
-        head = {f"TPU-{CONTRACT.pod_type}-head": 1} if worker == 0 else {}
+        contract = self.contract
+        number, worker = divmod(index, contract.hosts)
+        name, chips = f"slice-{number}", contract.chips_per_host
+        head = {f"TPU-{contract.pod_type}-head": 1} if worker == 0 else {}
         return _patiently(
             self.cluster.add_node,
             num_cpus=2,
-            resources={"TPU": chips, f"accelerator_type:{CONTRACT.accelerator_type}": 1, **head},
+            resources={"TPU": chips, f"accelerator_type:{contract.accelerator_type}": 1, **head},
             labels={
                 "ray.io/tpu-slice-name": name,
                 "ray.io/tpu-worker-id": str(worker),
-                "ray.io/tpu-topology": CONTRACT.topology,
-                "ray.io/tpu-pod-type": CONTRACT.pod_type,
-                "ray.io/accelerator-type": CONTRACT.accelerator_type,
+                "ray.io/tpu-topology": contract.topology,
+                "ray.io/tpu-pod-type": contract.pod_type,
+                "ray.io/accelerator-type": contract.accelerator_type,
             },
             env_vars={
                 "TPU_NAME": name,
                 "TPU_WORKER_ID": str(worker),
-                "TPU_ACCELERATOR_TYPE": CONTRACT.pod_type,
-                "TPU_TOPOLOGY": CONTRACT.topology,
+                "TPU_ACCELERATOR_TYPE": contract.pod_type,
+                "TPU_TOPOLOGY": contract.topology,
                 "JAX_PLATFORMS": "cpu",
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
                 **self.environment,

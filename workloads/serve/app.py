@@ -4,8 +4,9 @@ Named in Serve's declarative config as `workloads.serve.app:build`. Everything t
 with the arguments or the model's files is found here, before a chip is taken.
 """
 
+import os
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -22,15 +23,18 @@ from workloads.serve.args import ServeArgs, read
 from workloads.serve.completion import Delta, Sampling
 from workloads.serve.errors import Overloaded
 from workloads.serve.text import Text, write
-from workloads.settings import MeshSettings, ServeSettings
 
 WAITING_PER_ROW = 8  # requests that may wait for each row of a batch
+HEALTH_PERIOD_S = 3.0  # three failures in a row are one too many for Serve
+DRAIN_TIMEOUT_S = 100.0  # for the requests under way; less than a pod is given to end
 SPARE_CALLS = 32  # calls that take no row: health checks, and requests about to be refused
 
 
 class AppArgs(ServeArgs):
     model: Path
     """Folder in Hugging Face's layout, seen by every node."""
+    parent_topology: str | None = None
+    """Of the slices of which `slice` is a part. By default it is a slice of its own."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -42,11 +46,6 @@ class AppArgs(ServeArgs):
     @model_validator(mode="after")
     def _fits_the_slice(self) -> Self:
         faults = self.faults_of_shape()
-        if self.slice.multi_host:
-            faults.append(
-                f"slice {self.slice.name} has {self.slice.hosts} hosts, but the jax engine serves "
-                "from one; declare a topology of one host"
-            )
         if self.settings.max_batch % self.mesh.data:
             faults.append(
                 f"max_batch {self.settings.max_batch} is not a multiple of mesh axis data"
@@ -55,6 +54,11 @@ class AppArgs(ServeArgs):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    @property
+    def across_hosts(self) -> bool:
+        """Whether a replica runs in processes of its own on the hosts, and holds no chip itself."""
+        return self.slice.multi_host or self.parent_topology is not None
 
     @property
     def queue_limit(self) -> int:
@@ -69,23 +73,35 @@ class AppArgs(ServeArgs):
 class SliceEngine:
     """One copy of the model on the devices of one slice."""
 
-    def __init__(
-        self, folder: Path, settings: ServeSettings, axes: MeshSettings, queue_limit: int
-    ) -> None:
+    def __init__(self, args: AppArgs) -> None:
         versions.check_host()
+        self._closing = ExitStack()
         # Here: only the replica may take the chips.
-        import jax.numpy as jnp
-
-        from workloads.model import hf, sharding
-        from workloads.serve.batch import Batch
         from workloads.serve.engine import Engine
 
-        mesh = sharding.make_mesh(axes)
-        model = hf.load(folder, mesh, dtype=jnp.dtype(settings.dtype))
-        batch = Batch(model, rows=settings.max_batch, length=settings.max_sequence_length)
-        self._tokenizer = Text(folder).tokenizer
-        self._engine = Engine(batch, end_tokens=model.config.eos_token_ids, queue_limit=queue_limit)
+        where = (args.model, args.settings, args.mesh)
+        self._hosts = None
+        if args.across_hosts:
+            from workloads.serve.hosts import Hosts
+            from workloads.serve.reservation import reserve, reserve_part
+
+            parent = args.parent_topology
+            held = reserve_part(args.slice, parent) if parent else reserve(args.slice)
+            self._closing.callback(held.shutdown)  # and with it the processes on the hosts
+            rows = self._hosts = Hosts(held, args.slice, *where)
+        else:
+            from workloads.serve import batch
+
+            rows = batch.load(*where)
+        self._tokenizer = Text(args.model).tokenizer
+        self._engine = Engine(
+            rows,
+            end_tokens=read_config(args.model).eos_token_ids,
+            queue_limit=args.queue_limit,
+            on_failure=_leave,
+        )
         self._engine.start()
+        self._closing.callback(self._engine.stop)
 
     async def complete(
         self, prompt: Sequence[int], sampling: Sampling, stops: Sequence[str]
@@ -97,10 +113,25 @@ class SliceEngine:
 
     async def check(self) -> None:
         self._engine.check()
+        if self._hosts is not None:
+            await self._hosts.check()
 
-    def check_health(self) -> None:
+    async def check_health(self) -> None:
         """Asked by Serve, which replaces a replica that raises."""
-        self._engine.check()
+        await self.check()
+
+    def __del__(self) -> None:
+        """Called by Serve once the requests under way have ended."""
+        self._closing.close()
+
+
+def _leave() -> None:
+    """Ends a replica whose engine failed, so that Serve sends no more requests to it.
+
+    It would stay until several health checks in a row had failed, and draw most requests: who fails
+    at once is never busy. The slice is given back with the process, by Ray.
+    """
+    os._exit(1)
 
 
 class RemoteEngine:
@@ -165,11 +196,13 @@ def application(args: AppArgs) -> serve.Application:
     engine = serve.deployment(
         num_replicas=args.replicas,
         max_ongoing_requests=args.calls,
+        health_check_period_s=HEALTH_PERIOD_S,
+        graceful_shutdown_timeout_s=DRAIN_TIMEOUT_S,
         ray_actor_options={
-            "resources": {"TPU": tpu.chips_per_host},
+            **_held(args),
             "label_selector": {
                 "ray.io/accelerator-type": tpu.accelerator_type,
-                "ray.io/tpu-topology": tpu.topology,
+                "ray.io/tpu-topology": args.parent_topology or tpu.topology,
             },
             "runtime_env": {"env_vars": versions.environment()},
         },
@@ -178,7 +211,20 @@ def application(args: AppArgs) -> serve.Application:
         max_ongoing_requests=args.calls * args.replicas,
         ray_actor_options={"num_cpus": 0.1},  # waits more than it works
     )(serve.ingress()(Ingress))
-    return ingress.bind(engine.bind(args.model, args.settings, args.mesh, args.queue_limit), args)
+    return ingress.bind(engine.bind(args), args)
+
+
+def _held(args: AppArgs) -> dict[str, Any]:
+    """What a replica itself takes: its chips, or its place on the first host of a slice of several.
+
+    Chips of several hosts it reserves once it is there, as Serve cannot be told how many they have.
+    """
+    tpu = args.slice
+    if not args.across_hosts:
+        return {"resources": {"TPU": float(tpu.chips_per_host)}}
+    whole = args.parent_topology is None
+    head = {f"TPU-{tpu.pod_type}-head": 1.0}
+    return {"num_cpus": 0.1, "resources": head if whole else {}}
 
 
 def check_model(args: AppArgs, config: ModelConfig, text: Text) -> None:

@@ -7,6 +7,7 @@ row. Shapes never change, so rows can start and end independently and nothing is
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +17,11 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from workloads.model import sharding
+from workloads.model import hf, sharding
 from workloads.model.qwen3 import DATA, KeyValues, Qwen3
+from workloads.serve import compiled
 from workloads.serve.completion import Sampling
+from workloads.settings import MeshSettings, ServeSettings
 
 # Below this a prompt costs as much: reading the weights takes longer than using them.
 SHORTEST_PREFILL = 64
@@ -142,10 +145,11 @@ class Batch:
         self._top_p = np.ones(rows, np.float32)
 
     def warm_up(self) -> None:
-        """Compile every program that will ever run."""
-        for size in self._prefill_lengths:
-            self.start(0, [0] * size, Sampling(max_tokens=1))
-        self.step()
+        """Compile every program that will ever run, or find it where one was kept."""
+        with compiled.told():
+            for size in self._prefill_lengths:
+                self.start(0, [0] * size, Sampling(max_tokens=1))
+            self.step()
 
     def start(self, row: int, prompt: Sequence[int], sampling: Sampling) -> int:
         """Give `row` to a new sequence; returns its first token."""
@@ -160,7 +164,7 @@ class Batch:
         chosen = self._choose(
             logits, self._seeds[one], size, self._temperature[one], self._top_p[one]
         )
-        token = int(chosen[0])
+        token = int(np.asarray(chosen)[0])
         self._tokens[row], self._positions[row] = token, len(prompt)
         return token
 
@@ -179,3 +183,10 @@ class Batch:
         # Idle rows go on to the end of the cache and stay there; a new start overwrites them.
         self._positions = np.minimum(self._positions + 1, self.length - 1)
         return self._tokens.tolist()
+
+
+def load(folder: Path, settings: ServeSettings, axes: MeshSettings) -> Batch:
+    """Of the model in `folder`, over every device that JAX sees. Raises ModelError."""
+    compiled.keep()
+    model = hf.load(folder, sharding.make_mesh(axes), dtype=jnp.dtype(settings.dtype))
+    return Batch(model, rows=settings.max_batch, length=settings.max_sequence_length)

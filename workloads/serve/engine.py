@@ -12,12 +12,26 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from workloads.serve.batch import Batch
 from workloads.serve.completion import FinishReason, Sampling, Token
 from workloads.serve.errors import Overloaded
 
 log = logging.getLogger(__name__)
+
+
+class Rows(Protocol):
+    """What decodes several sequences together: a Batch, or those of all hosts of a slice."""
+
+    rows: int
+    length: int
+    """Tokens of a sequence at most."""
+
+    def warm_up(self) -> None: ...
+
+    def start(self, row: int, prompt: Sequence[int], sampling: Sampling) -> int: ...
+
+    def step(self) -> list[int]: ...
 
 
 @dataclass(eq=False)
@@ -34,10 +48,19 @@ class EngineStopped(RuntimeError):  # noqa: N818 (the engine's state)
 
 
 class Engine:
-    """Serves requests from one Batch until `stop`, with at most `queue_limit` of them waiting."""
+    """Serves requests from one batch until `stop`, with at most `queue_limit` of them waiting."""
 
-    def __init__(self, batch: Batch, *, end_tokens: Sequence[int], queue_limit: int) -> None:
+    def __init__(
+        self,
+        batch: Rows,
+        *,
+        end_tokens: Sequence[int],
+        queue_limit: int,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_failure` is called by the device thread, once it can serve no more."""
         self._batch = batch
+        self._on_failure = on_failure
         self._end_tokens = frozenset(end_tokens)
         self._queue_limit = queue_limit
         self._rows: list[_Request | None] = [None] * batch.rows
@@ -131,6 +154,8 @@ class Engine:
             lost = [request for request in (*self._rows, *self._waiting) if request is not None]
         for request in lost:
             self._deliver(request, EngineStopped("the engine stopped before the answer was whole"))
+        if self._failure is not None and self._on_failure is not None:
+            self._on_failure()
 
     def _wait_for_work(self) -> bool:
         """Returns once there is a request, or with False when it is time to end."""

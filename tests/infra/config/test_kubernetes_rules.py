@@ -83,11 +83,49 @@ def test_an_image_by_tag_or_digest_is_accepted(image):
 # Serving
 
 
-def test_engine_vllm_serves_from_several_hosts_and_engine_jax_from_one():
+def test_both_engines_serve_from_several_hosts():
     assert faults(on_gke(slices__1=MULTI_HOST)) == []
     jax = {**JAX, "mesh": {"data": 8, "tensor": 4}}
-    line = only(faults(on_gke(slices__1=MULTI_HOST, workloads__2=jax)), "workloads[2].slice")
-    assert "has 8 hosts, and a replica of engine jax is served by one host" in line
+    assert faults(on_gke(slices__1=MULTI_HOST, workloads__2=jax)) == []
+
+
+def test_engine_jax_serves_from_a_2x4_of_two_hosts_which_it_counts_itself():
+    tpu = {"name": "chat", "machine_type": "ct6e-standard-4t", "topology": "2x4"}
+    jax = {**JAX, "mesh": {"data": 2, "tensor": 4}}
+    assert faults(on_gke(slices__1=tpu, workloads__2=jax)) == []
+
+
+@pytest.mark.parametrize(
+    ("topology", "part", "line"),
+    [
+        ("4x4", "2x4", None),
+        ("4x4", "4x4", "is no part that Ray can reserve of slice chat, 4x4 on ct6e-standard-4t"),
+        ("4x4", "2x8", "use one of 2x2, 2x4, or leave it out"),
+        ("4x8", "2x4", "of slice chat, 4x8 on ct6e-standard-4t; leave it out"),
+        ("2x4", "2x2", "of slice chat, 2x4 on ct6e-standard-4t; leave it out"),
+    ],
+)
+def test_a_replica_takes_a_part_that_ray_can_reserve(topology, part, line):
+    jax = {**JAX, "replica_topology": part, "mesh": None}
+    lines = faults(on_gke(slices__1={**MULTI_HOST, "topology": topology}, workloads__2=jax))
+    place = "workloads[2].replica_topology"
+    told = [one for one in lines if place in one]
+    assert told == [] if line is None else line in only(told, place)
+
+
+def test_the_mesh_of_a_replica_covers_its_part():
+    part = {**JAX, "replica_topology": "2x4"}
+    slice_ = {**MULTI_HOST, "topology": "4x4"}
+    whole, fits = ({**part, "mesh": {"data": 4, "tensor": t}} for t in (4, 2))
+    lines = faults(on_gke(slices__1=slice_, workloads__2=whole))
+    assert "= 16 does not cover the 8 chips" in only(lines, "workloads[2].mesh")
+    assert faults(on_gke(slices__1=slice_, workloads__2=fits)) == []
+
+
+def test_vllm_takes_no_part():
+    stack = on_gke(slices__1=MULTI_HOST, workloads__2__replica_topology="2x4")
+    line = only(faults(stack), "workloads[2].replica_topology")
+    assert "a replica of vLLM takes all of slice chat" in line
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def trained(**workload):
     return declared(workloads__1__model=MODEL, **changes)
 
 
-def served(**workload) -> Any:
+def served(model=MODEL, **workload) -> Any:
     changes = {f"workloads__2__{key}": value for key, value in workload.items()}
-    found = [*subjects(read(changed(workloads__1__model=MODEL, **changes)))]
+    found = [*subjects(read(changed(workloads__1__model=model, **changes)))]
     return found[1]
 
 
@@ -100,6 +100,13 @@ def test_a_server_that_is_too_large_for_its_host_gets_a_larger_one():
     found = proposed(served(), need(40), ask)
     assert found.said == "topology 2x4 on ct6e-standard-8t with mesh data 1 x tensor 8"
     assert [step.kind for step in asked[-2:]] == ["prefill", "decode"]
+
+
+def test_a_server_that_is_too_large_for_any_host_gets_a_slice_of_several():
+    heads = {"layers": 2, "attention_heads": 16, "key_value_heads": 16}
+    ask, _ = answers(lambda step: 10 * GIB if step.chips.devices == 16 else 40 * GIB)
+    found = proposed(served(model=heads), need(100), ask)
+    assert found.said == "topology 4x4 on ct6e-standard-4t with mesh data 1 x tensor 16"
 
 
 def test_a_cache_that_is_too_large_gets_fewer_rows():

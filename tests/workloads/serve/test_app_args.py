@@ -72,6 +72,12 @@ def test_arguments_that_cannot_be_served_are_refused_together_in_one_line(folder
     assert "pydantic" not in str(caught.value)
 
 
+def test_a_part_of_a_slice_is_built_for(folder):
+    part = SLICE | {"topology": "2x2", "slices": 4}
+    app = build(arguments(folder, slice_=part, parent_topology="4x4", replicas=4))
+    assert type(app).__name__ == "Application"
+
+
 def test_all_contradictions_of_model_and_settings_are_told_at_once(folder):
     config = json.loads((folder / "config.json").read_text())
     config |= {"vocab_size": 300, "eos_token_id": None, "pad_token_id": None}

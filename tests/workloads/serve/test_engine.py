@@ -169,7 +169,7 @@ class ScriptedBatch:
 @pytest.fixture
 def scripted():
     batch = ScriptedBatch()
-    engine = Engine(batch, end_tokens=(9, 99), queue_limit=2)  # pyright: ignore[reportArgumentType]
+    engine = Engine(batch, end_tokens=(9, 99), queue_limit=2)
     engine.start()
     yield batch, engine
     batch.permits.release(1000)
@@ -267,6 +267,27 @@ def test_failed_devices_fail_every_request_and_the_health_check(scripted):
             engine.check()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_replica_is_told_when_its_devices_failed_and_not_when_it_stops(fails):
+    batch, told = ScriptedBatch(), threading.Event()
+    engine = Engine(batch, end_tokens=(), queue_limit=2, on_failure=told.set)
+    engine.start()
+
+    async def run():
+        async with aclosing(open_request(engine, 1)) as running:
+            await anext(running)
+            batch.failure = ValueError("chip 3 is gone") if fails else None
+            batch.permits.release(1)
+            if fails:
+                with pytest.raises(EngineStopped):
+                    await anext(running)
+
+    asyncio.run(run())
+    batch.permits.release(1000)
+    engine.stop()
+    assert told.is_set() == fails
 
 
 def test_stopping_has_a_limit_and_leaves_no_client_waiting(scripted):
