@@ -16,15 +16,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="workloads.data.main", description=__doc__)
     parser.add_argument("--settings", required=True, help="DataSettings as JSON")
     parser.add_argument("--output", required=True, help="folder or URL of the corpus")
+    parser.add_argument("--tokenizer", help="folder or URL of a tokenizer.json to pack with")
     arguments = parser.parse_args(argv)
-    return entrypoint.run(lambda: _job(arguments.settings, arguments.output))
+    return entrypoint.run(lambda: _job(arguments.settings, arguments.output, arguments.tokenizer))
 
 
-def _job(settings_json: str, output: str) -> None:
+def _job(settings_json: str, output: str, tokenizer: str | None) -> None:
     started = time.monotonic()
     settings = entrypoint.settings(DataSettings, settings_json)
     entrypoint.connect()
-    corpus = prepare(settings, output)
+    corpus = prepare(settings, output, tokenizer)
     for name, split in (("train", corpus.train), ("held-out", corpus.held_out)):
         say(
             f"{name}: {split.documents} documents, {split.tokens} tokens, {split.rows} rows of "

@@ -148,7 +148,7 @@ def pack(number: int, shard: tuple[sources.Source, ...], how: Packing) -> dict[s
     """Writes `<side>/part-<number>.parquet` of each side; the counts of each side by its name."""
     encoder = tokenizer.for_documents(how.tokenizer_json)
     end = encoder.get_vocab()[tokenizer.END_OF_TEXT]
-    width, vocab_size = how.sequence_length + 1, encoder.get_vocab_size()
+    width, vocab_size = how.sequence_length + 1, tokenizer.size(encoder)
     sides = {
         side: Side(storage.join(how.output, part_name(side, number)), width, vocab_size)
         for side in SIDES

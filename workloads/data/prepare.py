@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from workloads.data import corpus, pack, sources, split, storage, tokenizer
 from workloads.data.cluster import on_cluster
@@ -21,22 +22,30 @@ SAMPLE_BYTES = 64 * 2**20
 """Text a tokenizer is trained on: more changes little, and the driver holds it in memory."""
 
 
-def prepare(settings: DataSettings, output: str, *, shard_bytes: int = SHARD_BYTES) -> Corpus:
+def prepare(
+    settings: DataSettings,
+    output: str,
+    tokenizer_url: str | None = None,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+) -> Corpus:
     """Writes the corpus to `output`, in place of what was there. Needs a connected Ray.
 
-    Raises UserError for whatever of the text cannot be used.
+    Its tokenizer is that of `tokenizer_url`, or else one that is trained on the text. Raises
+    UserError for whatever of the text cannot be used.
     """
+    given = None if tokenizer_url is None else _given(tokenizer_url)
     found = sources.find(settings.sources)
     shards = sources.shards(found, shard_bytes)
     size_bytes = sum(source.size_bytes for source in found)
     say(f"reading {len(found)} files, {size_bytes / 1e6:.1f} MB, in {len(shards)} shards")
 
-    sampled = min(1.0, SAMPLE_BYTES / max(size_bytes, 1))
+    sampled = 0.0 if given else min(1.0, SAMPLE_BYTES / max(size_bytes, 1))
     scans = on_cluster(
         shards, lambda _, shard: pack.scan(shard, settings.text_column, settings.seed, sampled)
     )
     limit = _threshold(scans, settings)
-    tokenizer_json = _tokenizer(scans, limit, settings)
+    tokenizer_json = given or _trained(scans, limit, settings)
 
     # From here on the old corpus is gone; without its manifest nobody takes a part for the whole.
     for name in (corpus.MANIFEST, *pack.SIDES, corpus.TOKENIZER):
@@ -78,7 +87,25 @@ def _threshold(scans: Sequence[pack.Scan], settings: DataSettings) -> int:
     return split.threshold(settings.held_out_fraction, smallest, largest)
 
 
-def _tokenizer(scans: Sequence[pack.Scan], limit: int, settings: DataSettings) -> str:
+def _given(url: str) -> str:
+    """The tokenizer of a folder, as it is. Raises UserError."""
+    where = storage.join(url, corpus.TOKENIZER)
+    try:
+        text = storage.read_text(where)
+        vocabulary = Tokenizer.from_str(text).get_vocab()
+    except FileNotFoundError:
+        raise UserError(f"tokenizer: {where}: no such file; name a folder that has one") from None
+    except Exception as error:  # noqa: BLE001 # neither library raises anything narrower
+        raise UserError(f"tokenizer: {where}: cannot be read ({error}); name another") from None
+    if tokenizer.END_OF_TEXT not in vocabulary:
+        raise UserError(
+            f"tokenizer: {where}: has no token {tokenizer.END_OF_TEXT}, which is put after each "
+            "document; name that of a Qwen model"
+        )
+    return text
+
+
+def _trained(scans: Sequence[pack.Scan], limit: int, settings: DataSettings) -> str:
     sample = sorted(
         (key, text) for scan in scans for key, text in scan.sample if key >= limit
     )  # the held-out keys are below the limit
@@ -116,7 +143,7 @@ def _manifest(
     return Corpus(
         digest=digest.hexdigest(),
         settings_digest=hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:32],
-        vocab_size=settings.vocab_size,
+        vocab_size=tokenizer.size(Tokenizer.from_str(tokenizer_json)),
         sequence_length=settings.sequence_length,
         rows_per_group=pack.ROWS_PER_GROUP,
         train=sides["train"],

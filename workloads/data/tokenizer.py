@@ -42,6 +42,11 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
+def size(tokenizer: Tokenizer) -> int:
+    """Tokens that a model needs for it: ids are below this."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
 def for_documents(tokenizer_json: str) -> Tokenizer:
     """Encodes documents: a special token spelled out in a text is text, and ends nothing."""
     tokenizer = Tokenizer.from_str(tokenizer_json)

@@ -1,10 +1,8 @@
 """What a batch inference job is told, and whether it can work: judged before a slice is taken."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workloads.contract import SliceContract
 from workloads.data import storage
@@ -92,15 +90,6 @@ class Job:
     def folder(self) -> str:
         """Of the parts' files."""
         return storage.join(self.request.output, self.run)
-
-
-def fingerprint(model: str) -> Any:
-    """What tells one model from another without reading all its weights, as JSON."""
-    folder = Path(model)
-    texts = [folder / name for name in ("config.json", "tokenizer.json")]
-    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in texts]
-    weights = [(path, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
-    return [*digests, *((path.name, stat.st_size, stat.st_mtime_ns) for path, stat in weights)]
 
 
 def _folder(model: str) -> Path:

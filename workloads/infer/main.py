@@ -17,11 +17,12 @@ from workloads.data.cluster import on_cluster
 from workloads.data.sources import Source
 from workloads.errors import UserError
 from workloads.infer import output
-from workloads.infer.job import Job, Request, fingerprint
+from workloads.infer.job import Job, Request
 from workloads.infer.output import Result
 from workloads.infer.plan import File, parts
 from workloads.infer.scan import SUFFIXES, id_faults, scan
 from workloads.log import say
+from workloads.model.config import fingerprint
 from workloads.settings import InferSettings
 from workloads.slices import SLICE_TIMEOUT_S, host_resources, wait_for_slices
 
@@ -117,7 +118,7 @@ def _fit(job: Job) -> float | None:
         run_config=RunConfig(
             name=job.run,
             storage_path=storage.join(job.request.output, "ray"),
-            callbacks=[Progress()],
+            callbacks=[Progress(job.folder)],
             failure_config=FailureConfig(
                 max_failures=job.request.settings.max_failures,
                 # An attempt that finds no whole slice ends after a minute.

@@ -5,6 +5,7 @@ architecture, scaled rotary positions, a sliding window, biases, quantised weigh
 name instead of being served wrongly. Imports no JAX, so drivers may read a configuration.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -190,6 +191,15 @@ def read_config(folder: Path) -> ModelConfig:
     # Instruction-tuned checkpoints end a turn with more tokens than config.json names.
     ends = _token_ids(read_json(generation_path).get("eos_token_id"))
     return replace(config, eos_token_ids=ends) if ends else config
+
+
+def fingerprint(model: str | Path) -> Any:
+    """What tells one model from another without reading all its weights, as JSON."""
+    folder = Path(model)
+    texts = [folder / name for name in ("config.json", "tokenizer.json")]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in texts]
+    weights = [(path, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
+    return [*digests, *((path.name, stat.st_size, stat.st_mtime_ns) for path, stat in weights)]
 
 
 def read_json(path: Path) -> dict[str, Any]:

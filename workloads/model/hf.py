@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
@@ -33,6 +34,13 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("BF16", "F16", "F32", "F64")
 HEAD = "lm_head.weight"
+TALK = (
+    "generation_config.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+"""Files that say how a model is talked to: which tokens end a turn, and how messages are put."""
 # Qwen's own message format, ChatML.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -56,12 +64,18 @@ def is_transposed(path: tuple[Any, ...]) -> bool:
 
 
 def export(
-    model: Qwen3, folder: Path, *, tokenizer_json: Path, dtype: DTypeLike = jnp.bfloat16
+    model: Qwen3,
+    folder: Path,
+    *,
+    tokenizer_json: Path,
+    base: Path | None = None,
+    dtype: DTypeLike = jnp.bfloat16,
 ) -> None:
     """Write `model` and its tokenizer to `folder`, which is replaced if it exists.
 
-    Every process of the model's mesh must call this; each parameter is gathered in turn and
-    process 0 alone writes, so the others may return before the files are there.
+    What says how to talk to the model is that of the checkpoint in `base` that it came from, if
+    there is one. Every process of the model's mesh must call this; each parameter is gathered in
+    turn and process 0 alone writes, so the others may return before the files are there.
     """
     writer = jax.process_index() == 0
     tensors: dict[str, np.ndarray] = {}
@@ -72,14 +86,23 @@ def export(
             tensors[tensor_name(path)] = np.ascontiguousarray(whole)
     if not writer:
         return
-    tokenizer = Tokenizer.from_file(str(tokenizer_json))
-    with _replaced_whole(folder) as fresh:
-        for name, content in _documents(model.config, tokenizer, str(jnp.dtype(dtype))).items():
-            (fresh / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        shutil.copyfile(tokenizer_json, fresh / "tokenizer.json")
-        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
-        # safetensors makes its file readable by its owner alone; a server may be another user.
-        (fresh / WEIGHTS).chmod((fresh / "config.json").stat().st_mode)
+    documents = _documents(model.config, tokenizer_json, str(jnp.dtype(dtype)))
+    kept = [base / name for name in TALK if (base / name).exists()] if base else []
+    with replaced_whole(folder) as fresh:
+        write(fresh, documents, WEIGHTS, tensors)
+        for file in (*kept, tokenizer_json):
+            shutil.copyfile(file, fresh / file.name)
+
+
+def write(
+    folder: Path, documents: Mapping[str, Any], weights: str, tensors: dict[str, np.ndarray]
+) -> None:
+    """The documents as JSON files of their names, and the tensors in the file `weights`."""
+    for name, content in documents.items():
+        (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    save_file(tensors, folder / weights, metadata={"format": "pt"})
+    # safetensors makes its file readable by its owner alone; a server may be another user.
+    (folder / weights).chmod((folder / next(iter(documents))).stat().st_mode)
 
 
 def load(folder: Path, mesh: Mesh, *, dtype: DTypeLike) -> Qwen3:
@@ -91,26 +114,31 @@ def load(folder: Path, mesh: Mesh, *, dtype: DTypeLike) -> Qwen3:
     """
     config = read_config(folder)
     graph, state = sharding.abstract(config, mesh, dtype)
+    shapes = sharding.cast(nnx.to_pure_dict(state), dtype)
+    return nnx.merge(graph, nnx.State(read(folder, shapes)))
+
+
+def read(folder: Path, shapes: Any) -> Any:
+    """The weights in `folder`, in place of the model's `shapes`: each in their type and place.
+
+    Both are nested dicts by module name. Every process of the mesh must call this; it reads the
+    parts of its own devices. Raises ModelError that lists every fault.
+    """
+    flat: dict[tuple[Any, ...], Any] = flatten_dict(shapes)
+    wanted = {tensor_name(path): (path, leaf) for path, leaf in flat.items()}
     with contextlib.ExitStack() as stack:
         tensors = _open(folder, stack)
-        wanted = {tensor_name(path): (path, leaf) for path, leaf in nnx.to_flat_state(state)}
-        faults = list(_mismatches(wanted, tensors, tied=config.tie_word_embeddings))
-        if faults:
+        if faults := list(_mismatches(wanted, tensors)):
             raise ModelError(f"{folder}: checkpoint of another shape", faults)
-
-        def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
-            return leaf.replace(_read(tensors[tensor_name(path)], path, leaf.get_value(), dtype))
-
-        return nnx.merge(graph, nnx.map_state(read, state))
+        found = {path: _read(tensors[name], path, leaf) for name, (path, leaf) in wanted.items()}
+    return unflatten_dict(found)
 
 
-def _read(
-    tensor: Any, path: tuple[Any, ...], wanted: jax.ShapeDtypeStruct, dtype: DTypeLike
-) -> jax.Array:
+def _read(tensor: Any, path: tuple[Any, ...], wanted: jax.ShapeDtypeStruct) -> jax.Array:
     def part(index: Any) -> np.ndarray:
         if is_transposed(path):
-            return np.ascontiguousarray(tensor[index[::-1]].T.astype(dtype))
-        return tensor[index].astype(dtype)
+            return np.ascontiguousarray(tensor[index[::-1]].T.astype(wanted.dtype))
+        return tensor[index].astype(wanted.dtype)
 
     if wanted.sharding is None:
         raise TypeError(f"no sharding was declared for {tensor_name(path)}")
@@ -137,10 +165,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
 
 
 def _mismatches(
-    wanted: Mapping[str, tuple[tuple[Any, ...], nnx.Variable]],
-    found: Mapping[str, Any],
-    *,
-    tied: bool,
+    wanted: Mapping[str, tuple[tuple[Any, ...], jax.ShapeDtypeStruct]], found: Mapping[str, Any]
 ) -> Iterator[str]:
     for name, (path, leaf) in wanted.items():
         if name not in found:
@@ -154,12 +179,13 @@ def _mismatches(
             yield f"{name} is stored as {tensor.get_dtype()}, not one of {', '.join(FLOATS)}"
     for name in sorted(set(found) - set(wanted)):
         # Some tools store the tied head again; it is the embedding by definition.
-        if not (tied and name == HEAD):
+        if name != HEAD:
             yield f"{name} is unexpected"
 
 
-def _documents(config: ModelConfig, tokenizer: Tokenizer, dtype: str) -> dict[str, Any]:
+def _documents(config: ModelConfig, tokenizer_json: Path, dtype: str) -> dict[str, Any]:
     """The JSON files beside the weights, by name."""
+    tokenizer = Tokenizer.from_file(str(tokenizer_json))
     special = {
         f"{name}_token": tokenizer.id_to_token(token)
         for name, token in (
@@ -185,7 +211,7 @@ def _documents(config: ModelConfig, tokenizer: Tokenizer, dtype: str) -> dict[st
 
 
 @contextlib.contextmanager
-def _replaced_whole(folder: Path) -> Iterator[Path]:
+def replaced_whole(folder: Path) -> Iterator[Path]:
     """A new folder beside `folder` that takes its place when the block ends without an error."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")

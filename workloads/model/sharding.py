@@ -4,7 +4,7 @@ One table decides. Anything that does not divide is an error that names both num
 replicated matrix would cost the memory the user declared a slice for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -16,8 +16,9 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 
 from workloads.model.config import ModelConfig, ModelError
+from workloads.model.lora import adapt
 from workloads.model.qwen3 import FSDP, ROWS, TENSOR, Qwen3
-from workloads.settings import MeshSettings
+from workloads.settings import LoraSettings, MeshSettings
 
 # Module that owns the parameter: its axes. Matrices are (in, out). Column-parallel into the heads
 # and the wide layer, row-parallel out of them: one all-reduce an attention, one a feed-forward.
@@ -81,24 +82,42 @@ def check(config: ModelConfig, mesh: Mesh) -> None:
 def spec(path: Sequence[Any]) -> P:
     """The partition of the parameter at `path`: the innermost module named in SPECS decides.
 
+    Of the two matrices of an adapter each is cut as its one side of the module's own matrix is.
     A path may go on past the parameter or start before the model, as in an optimizer's state.
     Raises KeyError for a parameter the table does not know.
     """
     for part in reversed(path):
         if part in SPECS:
-            return SPECS[part]
+            whole = SPECS[part]
+            if "lora_a" in path:
+                return P(whole[0], None)
+            return P(None, whole[1]) if "lora_b" in path else whole
     raise KeyError(f"no partition is declared for parameter {'.'.join(map(str, path))}")
 
 
+def names(path: Iterable[Any]) -> list[Any]:
+    """A path of JAX's as plain keys: names of dict entries and attributes, indices of lists."""
+    return [getattr(key, "key", getattr(key, "name", getattr(key, "idx", None))) for key in path]
+
+
 def abstract(
-    config: ModelConfig, mesh: Mesh, dtype: DTypeLike, *, remat: bool = False
+    config: ModelConfig,
+    mesh: Mesh,
+    dtype: DTypeLike,
+    *,
+    remat: bool = False,
+    lora: LoraSettings | None = None,
 ) -> tuple[Any, nnx.State]:
     """The model's graph, and its parameters as shapes with their shardings. Raises ModelError."""
     check(config, mesh)
-    model = nnx.eval_shape(
-        lambda: Qwen3(config, rngs=nnx.Rngs(0), dtype=dtype, mesh=mesh, remat=remat)
-    )
-    graph, state = nnx.split(model)
+
+    def create() -> Qwen3:
+        model = Qwen3(config, rngs=nnx.Rngs(0), dtype=dtype, mesh=mesh, remat=remat)
+        if lora is not None:
+            adapt(model, lora, nnx.Rngs(0))
+        return model
+
+    graph, state = nnx.split(nnx.eval_shape(create))
 
     def placed(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
         sharding = NamedSharding(mesh, spec(path))
@@ -106,6 +125,13 @@ def abstract(
         return leaf.replace(shape)
 
     return graph, nnx.map_state(placed, state)
+
+
+def cast(shapes: Any, dtype: DTypeLike) -> Any:
+    """A tree of shapes with shardings, as it is in another type."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=leaf.sharding), shapes
+    )
 
 
 def init_sharded(
@@ -124,3 +150,15 @@ def init_sharded(
 
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     return nnx.merge(graph, jax.jit(create, out_shardings=shardings)())
+
+
+def init_adapters(config: ModelConfig, placed: Any, lora: LoraSettings, *, seed: int) -> Any:
+    """New adapters of a model, as nested dicts by module name, placed as `placed` is."""
+
+    def create() -> Any:
+        model = Qwen3(config, rngs=nnx.Rngs(seed))
+        adapt(model, lora, nnx.Rngs(seed))
+        return nnx.to_pure_dict(nnx.state(model, nnx.LoRAParam))
+
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, placed)
+    return jax.jit(create, out_shardings=shardings)()

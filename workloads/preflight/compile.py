@@ -76,14 +76,17 @@ def _devices(chips: Chips) -> Sequence[Any]:
 def _train(program: TrainStep, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:
     trainer = make_trainer(program.settings, program.model, mesh)
 
-    def step(params: Any, optimizer: Any, tokens: jax.Array) -> tuple[Any, Any, jax.Array]:
-        state, loss = trainer.train(State(params, optimizer), tokens)
+    def step(
+        params: Any, optimizer: Any, frozen: Any, tokens: jax.Array
+    ) -> tuple[Any, Any, jax.Array]:
+        state, loss = trainer.train(State(params, optimizer, frozen), tokens)
         return state.params, state.optimizer, loss
 
     rows = (program.settings.global_batch, program.sequence_length + 1)
     tokens = jax.ShapeDtypeStruct(rows, jnp.int32, sharding=trainer.batch)
     state = trainer.abstract
-    return jax.jit(step, donate_argnums=(0, 1)), (state.params, state.optimizer, tokens)
+    arguments = (state.params, state.optimizer, state.frozen, tokens)
+    return jax.jit(step, donate_argnums=(0, 1)), arguments
 
 
 def _serve(program: ServeStep, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:

@@ -1,7 +1,10 @@
 """What a training job is told, and whether it can work: judged before any slice is taken."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -10,8 +13,9 @@ from workloads.data import storage
 from workloads.data.corpus import TOKENIZER, Corpus
 from workloads.data.tokenizer import END_OF_MESSAGE, END_OF_TEXT
 from workloads.errors import UserError
-from workloads.model.config import ModelConfig, ModelError
+from workloads.model.config import ModelConfig, ModelError, fingerprint, read_config
 from workloads.settings import TrainSettings
+from workloads.train.base import faults as base_faults
 from workloads.train.choices import settings_on
 from workloads.train.stream import Batches
 
@@ -25,11 +29,19 @@ class Job:
     corpus: Corpus
     corpus_url: str
     output: str
+    base: Path | None = None
+    """Checkpoint in Hugging Face's layout that training starts from, seen by every host."""
+    most_slices: int | None = None
+    """Of an elastic run, which may have fewer. It takes more as soon as they are there."""
 
     @property
     def batches(self) -> Batches:
         settings = self.settings
         return Batches(settings.global_batch, self.contract.workers, settings.ragged_batch)
+
+    @property
+    def lacks_slices(self) -> bool:
+        return self.most_slices is not None and self.contract.slices < self.most_slices
 
     def on(self, contract: SliceContract) -> "Job":
         """The same run on another slice. Raises UserError if that cannot be."""
@@ -43,14 +55,23 @@ class Job:
 
     def model_config(self) -> ModelConfig:
         """Raises ModelError."""
+        if self.base is not None:
+            return read_config(self.base)
         vocabulary = Tokenizer.from_str(self.tokenizer_json()).get_vocab()
+        ends = [vocabulary[name] for name in (END_OF_TEXT, END_OF_MESSAGE) if name in vocabulary]
         return ModelConfig.of(
             self.settings.model,
             vocab_size=self.corpus.vocab_size,
             max_position_embeddings=self.corpus.sequence_length,
-            eos_token_ids=(vocabulary[END_OF_TEXT], vocabulary[END_OF_MESSAGE]),
+            eos_token_ids=tuple(ends),
             pad_token_id=vocabulary[END_OF_TEXT],
         )
+
+    def base_digest(self) -> str | None:
+        """Of the checkpoint that training starts from, without reading its weights."""
+        if self.base is None:
+            return None
+        return hashlib.sha256(json.dumps(fingerprint(self.base)).encode()).hexdigest()[:32]
 
     def check(self) -> None:
         """Raises UserError for everything in which slice, settings and corpus do not fit."""
@@ -93,13 +114,23 @@ class Job:
                 f"warmup_steps: {settings.warmup_steps} leave nothing of {settings.steps} steps; "
                 "use less than steps"
             )
+        yield from self._model_faults()
+
+    def _model_faults(self) -> Iterator[str]:
+        part = "model" if self.base is None else "base"
+        if self.base is None and self.settings.lora is not None:
+            yield "lora: adapters are of no use beside random weights; name a base"
         try:
             config = self.model_config()
         except ModelError as error:
-            yield from (f"model: {fault}; change the model" for fault in error.faults)
+            lines = error.faults if self.base is None else str(error).splitlines()
+            yield from (f"{part}: {line}; change the {part}" for line in lines)
             return
-        for fault in config.uneven(mesh.axes):
-            yield f"model: {fault}; change one of the two"
+        for fault in config.uneven(self.settings.mesh.axes):
+            yield f"{part}: {fault}; change one of the two"
+        if self.base is not None:
+            told = self.settings, self.corpus, self.tokenizer_json()
+            yield from base_faults(*told, self.base, config)
 
     def _ragged_faults(self) -> Iterator[str]:
         rows, batch, ragged = (

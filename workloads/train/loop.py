@@ -5,8 +5,8 @@ first one speaks and writes.
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ import jax
 import jax.numpy as jnp
 import ray.train
 from fsspec.implementations.local import LocalFileSystem
+from jax.experimental import multihost_utils
 
 from workloads.data import storage
 from workloads.data.corpus import TOKENIZER
-from workloads.model import hf, sharding
+from workloads.model import hf, peft, sharding
 from workloads.model.config import ModelConfig
+from workloads.model.lora import merge
+from workloads.model.qwen3 import Qwen3
 from workloads.settings import TrainSettings
-from workloads.slices import check_devices
+from workloads.slices import check_devices, idle_slices
 from workloads.train import run
 from workloads.train.checkpoints import Checkpoints, latest_step
 from workloads.train.clock import Clock, Pace, Work
@@ -47,19 +50,19 @@ def train(job: Job) -> Result | Stopped:
     config = job.model_config()
     clock = Clock(_work(job, config), run.began_unix_s(job.output))
     mesh = sharding.make_mesh(job.settings.mesh)
-    trainer = make_trainer(job.settings, config, mesh)
+    trainer = make_trainer(job.settings, config, mesh, job.base)
     with Checkpoints(job.url(run.CHECKPOINTS), job.settings.keep_checkpoints) as checkpoints:
         first = latest_step(job.url(run.CHECKPOINTS))
-        state = checkpoints.restore(first, trainer.abstract) if first else trainer.init()
+        state = _restored(checkpoints, trainer, first) if first else trainer.init()
         clock.counted_s = checkpoints.counted_s(first) if first else 0.0
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-        tell(_start_line(job, parameters, first))
+        parameters = _parameters(state.params) + _parameters(state.frozen)
+        tell(_start_line(job, state, first))
         clock.lap("start")
-        state, reached = _steps(Session(job, trainer, checkpoints, clock), state, first)
+        state, stopped = _steps(Session(job, trainer, checkpoints, clock), state, first)
         checkpoints.wait()
         clock.lap("checkpoint")
-    if reached < job.settings.steps:
-        return Stopped(reached)
+    if stopped:
+        return stopped
     loss = _evaluate(job, trainer, state)
     clock.lap("evaluate")
     _export(job, trainer.model(state))
@@ -85,18 +88,32 @@ def _work(job: Job, config: ModelConfig) -> Work:
         job.settings.global_batch * job.corpus.sequence_length,
         job.corpus.sequence_length,
     )
+    frozen = job.settings.lora is not None
     # The peak is that of the declared chips: of CPUs in their place it says nothing.
     real = jax.devices()[0].platform == "tpu"
     peak = job.contract.peak_flops_per_s if real else None
-    return Work(tokens, model_flops(config, tokens, length), peak)
+    return Work(tokens, model_flops(config, tokens, length, frozen=frozen), peak)
 
 
-def _start_line(job: Job, parameters: int, first: int) -> str:
+def _restored(checkpoints: Checkpoints, trainer: Trainer, step: int) -> State:
+    saved = checkpoints.restore(step, trainer.abstract)
+    return replace(saved, frozen=trainer.start.frozen())
+
+
+def _parameters(tree: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def _start_line(job: Job, state: State, first: int) -> str:
     slices = f" of {job.contract.slices} slices" if job.contract.slices > 1 else ""
+    trained, still = _parameters(state.params), _parameters(state.frozen)
+    parameters = (
+        f"{trained:,} of {trained + still:,} parameters" if still else f"{trained:,} parameters"
+    )
     return (
         f"mesh {job.settings.mesh}: {jax.device_count()} {jax.devices()[0].device_kind} devices on "
-        f"{jax.process_count()} hosts{slices}; {parameters:,} parameters; "
-        + (f"resuming after step {first}" if first else "starting from scratch")
+        f"{jax.process_count()} hosts{slices}; {parameters}; "
+        + (f"resuming after step {first}" if first else f"starting from {job.base or 'scratch'}")
     )
 
 
@@ -110,12 +127,14 @@ class Session:
     clock: Clock
 
 
-def _steps(session: Session, state: State, first: int) -> tuple[State, int]:
-    """Steps first + 1 to the last, or to where a stop notice ends them; and which that was."""
+def _steps(session: Session, state: State, first: int) -> tuple[State, Stopped | None]:
+    """Steps first + 1 to the last, or to where the attempt ends before it."""
     job, trainer, clock = session.job, session.trainer, session.clock
     settings, told, notice = job.settings, first, StopNotice()
     profile = Profile(settings.profile, job.output)
-    step, previous = first, jnp.zeros(())
+    step, previous, grows = first, jnp.zeros(()), False
+    if job.base is not None and first == 0:
+        _tell_held_out(session, state, first)
     for step, tokens in _batches(session, first):
         with profile.step(step):
             state, loss = trainer.train(state, tokens)
@@ -135,14 +154,20 @@ def _steps(session: Session, state: State, first: int) -> tuple[State, int]:
         if saves:
             session.checkpoints.save(step, state, clock.counted_s)
             clock.lap("checkpoint")
+            grows = not last and _more_slices(job)
         if evaluates:
-            held_out = _evaluate(job, trainer, state)
-            line = f"step {step}/{settings.steps}  held-out loss {held_out:.3f}"
-            tell(line, step=step, held_out_loss=held_out)
-            clock.lap("evaluate")
-        if last:
+            _tell_held_out(session, state, step)
+        if last or grows:
             break
-    return state, step
+    return state, None if step == settings.steps else Stopped(step, grows)
+
+
+def _more_slices(job: Job) -> bool:
+    """Whether a slice is there that an elastic run lacks: asked where nothing would be lost."""
+    if not job.lacks_slices:
+        return False
+    found = idle_slices(job.contract) > 0 if jax.process_index() == 0 else False
+    return bool(multihost_utils.broadcast_one_to_all(jnp.int32(found)))
 
 
 def _batches(session: Session, first: int) -> Iterator[tuple[int, jax.Array]]:
@@ -172,6 +197,13 @@ def _progress(
     tell(line, step=step, loss=loss, **pace.metrics())
 
 
+def _tell_held_out(session: Session, state: State, step: int) -> None:
+    held_out = _evaluate(session.job, session.trainer, state)
+    line = f"step {step}/{session.job.settings.steps}  held-out loss {held_out:.3f}"
+    tell(line, step=step, held_out_loss=held_out)
+    session.clock.lap("evaluate")
+
+
 def _evaluate(job: Job, trainer: Trainer, state: State) -> float:
     """Nats a token over all held-out rows, each once."""
     losses = targets = 0.0
@@ -191,14 +223,28 @@ def _rows(name: str, job: Job) -> Iterable[dict[str, jax.Array]]:
     return shard.iter_jax_batches(batch_size=job.batches.host_batch, prefetch_batches=PREFETCH)
 
 
-def _export(job: Job, model: Any) -> None:
-    """The Hugging Face folder, by way of a local one if the output is in an object store."""
-    fs, target = storage.filesystem(job.url(run.EXPORT))
-    local = isinstance(fs, LocalFileSystem)
+def _export(job: Job, model: Qwen3) -> None:
+    """The Hugging Face folder, and that of the adapters, if there are any."""
+    if (lora := job.settings.lora) is not None:
+        _written(job.url(run.ADAPTER), lambda folder: peft.export(model, folder, lora=lora))
+        merge(model)
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer = Path(scratch, TOKENIZER)
         tokenizer.write_text(job.tokenizer_json())
-        folder = Path(target) if local else Path(scratch, run.EXPORT)
-        hf.export(model, folder, tokenizer_json=tokenizer)
-        if not local and jax.process_index() == 0:
+        _written(
+            job.url(run.EXPORT),
+            lambda folder: hf.export(model, folder, tokenizer_json=tokenizer, base=job.base),
+        )
+
+
+def _written(url: str, write: Callable[[Path], None]) -> None:
+    """The folder that `write` makes, by way of a local one if `url` is in an object store."""
+    fs, target = storage.filesystem(url)
+    if isinstance(fs, LocalFileSystem):
+        write(Path(target))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "whole")
+        write(folder)
+        if jax.process_index() == 0:
             fs.put(f"{folder}/", target, recursive=True)

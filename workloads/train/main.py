@@ -8,16 +8,20 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from workloads import entrypoint
+from workloads.contract import SliceContract
 from workloads.data import corpus as corpora
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
+from workloads.model.config import ModelError
 from workloads.settings import TrainSettings
-from workloads.slices import SLICE_TIMEOUT_S, first_whole, host_resources
+from workloads.slices import SLICE_TIMEOUT_S, first_whole, host_resources, most_whole
 from workloads.train import run
 from workloads.train.job import Job
 from workloads.train.run import Result, Stopped
@@ -27,11 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0, or 1 after a line for each thing to mend."""
     parser = argparse.ArgumentParser(prog="workloads.train.main", description=__doc__)
     parser.add_argument("--slice", required=True, help="SliceContract as JSON")
-    parser.add_argument(
+    fewer = parser.add_mutually_exclusive_group()
+    fewer.add_argument(
         "--fallback", action="append", default=[], help="another slice to take if it does not come"
     )
+    fewer.add_argument("--min-slices", type=int, help="go on with so many if there are no more")
     parser.add_argument("--settings", required=True, help="TrainSettings as JSON")
     parser.add_argument("--corpus", required=True, help="output of the data job")
+    parser.add_argument("--base", type=Path, help="checkpoint to start from, a folder")
     parser.add_argument("--output", required=True, help="folder or URL that all hosts share")
     parser.add_argument(
         "--slice-timeout-s", type=float, default=SLICE_TIMEOUT_S, help="for each slice in turn"
@@ -43,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: argparse.Namespace) -> None:
     jobs = _jobs(arguments)
     job = jobs[0]
-    if result := run.claim(job.output, job.settings, job.corpus.digest):
+    if result := run.claim(job.output, job.settings, job.corpus.digest, job.base_digest()):
         say(f"this run is finished: {job.url(run.RESULT)}; choose another output to train anew")
         _tell(result)
         return
     entrypoint.connect()
     say(job.batches.told(job.corpus.train.rows, job.settings.steps))
-    _tell(_train(jobs, arguments.slice_timeout_s))
+    _tell(_train(jobs, _choice(jobs, arguments)))
 
 
 def _jobs(arguments: argparse.Namespace) -> list[Job]:
@@ -72,7 +79,13 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
     corpus = read(lambda: corpora.load(arguments.corpus))
     if faults:
         raise UserError(*faults)
-    job = Job(contract, settings, corpus, arguments.corpus, storage.absolute(arguments.output))
+    output, base = storage.absolute(arguments.output), arguments.base and arguments.base.absolute()
+    job = Job(contract, settings, corpus, arguments.corpus, output, base)
+    if arguments.min_slices is not None:
+        read(partial(_check_fewest, contract, arguments.min_slices))
+        job = replace(job, most_slices=contract.slices)
+        fewer = range(contract.slices - 1, arguments.min_slices - 1, -1)
+        others = [replace(contract, slices=slices) for slices in fewer]
     jobs = [job, *(read(partial(job.on, other)) for other in others)]
     for one in filter(None, jobs):
         read(one.check)
@@ -81,30 +94,57 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
     return jobs
 
 
-def _train(jobs: list[Job], slice_timeout_s: float) -> Result:
+def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
     """Goes on as often as hosts are taken away: each time with a step more at least."""
-    from ray.train import ControllerError
+    from ray.train import ControllerError, TrainingFailedError
 
     # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
     os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
     by_slice = {job.contract: job for job in jobs}
     lost = 0
     while True:
-        job = by_slice[first_whole([*by_slice], slice_timeout_s)]
+        job = by_slice[choose()]
         if job is not jobs[0]:
-            say(f"taking slice {job.contract.name} instead, mesh {job.settings.mesh}")
+            say(f"taking {_described(job)} instead, mesh {job.settings.mesh}")
         try:
             outcome = _fit(job)
-        except ControllerError:
-            # Its slice did not come back, and Ray knows of no other.
+        except TrainingFailedError as error:
+            # A slice did not come back, and Ray would wait for that very one; or, of an elastic
+            # run, any failure, after which it goes on with what is left.
             lost += 1
-            if len(jobs) == 1 or lost > job.settings.max_failures:
+            ours = isinstance(error, ControllerError) or job.most_slices is not None
+            if len(jobs) == 1 or not ours or lost > job.settings.max_failures:
                 raise
-            say(f"slice {job.contract.name} is lost; looking for one anew")
+            say(f"{_described(job)} lost; looking for what is there")
             continue
         if isinstance(outcome, Result):
             return outcome
-        say(f"stop notice: step {outcome.step} is saved; going on when the slice is whole again")
+        if outcome.grows:
+            say(f"a slice has come: step {outcome.step} is saved; going on with it")
+        else:
+            say(
+                f"stop notice: step {outcome.step} is saved; going on when the slice is whole again"
+            )
+
+
+def _check_fewest(contract: SliceContract, least: int) -> None:
+    if not 1 <= least <= contract.slices:
+        raise UserError(
+            f"--min-slices: {least} of {contract.slices} slices; use 1 to {contract.slices}"
+        )
+
+
+def _choice(jobs: list[Job], arguments: argparse.Namespace) -> Callable[[], SliceContract]:
+    """Which slices to take, of those that are there when it is called."""
+    contracts, timeout_s = [job.contract for job in jobs], arguments.slice_timeout_s
+    if arguments.min_slices is None:
+        return partial(first_whole, contracts, timeout_s)
+    return partial(most_whole, contracts[0], arguments.min_slices, timeout_s)
+
+
+def _described(job: Job) -> str:
+    most, slices = job.most_slices, job.contract.slices
+    return f"slice {job.contract.name}" if most is None else f"{slices} of {most} slices"
 
 
 def _fit(job: Job) -> Result | Stopped:
@@ -134,9 +174,9 @@ def _fit(job: Job) -> Result | Stopped:
             storage_path=job.url("ray"),
             callbacks=[Progress(job.output)],
             failure_config=FailureConfig(
-                max_failures=job.settings.max_failures,
+                max_failures=0 if job.most_slices else job.settings.max_failures,
                 # An attempt that finds no whole slice ends after a minute.
-                controller_failure_limit=SLICE_TIMEOUT_S // 60,
+                controller_failure_limit=0 if job.most_slices else SLICE_TIMEOUT_S // 60,
             ),
         ),
         datasets=_datasets(job),
@@ -171,6 +211,8 @@ def _worker(config: dict[str, Any]) -> Result | Stopped | UserError:
         return train(config["job"])
     except UserError as error:
         return error
+    except ModelError as error:
+        return UserError(*(f"{line}; mend or change the model" for line in str(error).splitlines()))
 
 
 def _tell(result: Result) -> None:

@@ -17,7 +17,7 @@ from workloads.settings import TrainSettings
 
 RUN, RESULT = "run.json", "result.json"
 BEGAN = "began_unix_s"
-CHECKPOINTS, EXPORT = "checkpoints", "export"
+CHECKPOINTS, EXPORT, ADAPTER = "checkpoints", "export", "adapter"
 
 
 class Result(BaseModel):
@@ -46,18 +46,23 @@ class Result(BaseModel):
 
 @dataclass(frozen=True)
 class Stopped:
-    """How a run ends that a stop notice interrupted: it can go on from here."""
+    """How an attempt ends before the run does: it can go on from here."""
 
     step: int
     """The last one, which is saved."""
+    grows: bool = False
+    """Whether that is for a slice that has come; else for a stop notice."""
 
 
-def claim(output: str, settings: TrainSettings, corpus_digest: str) -> Result | None:
+def claim(
+    output: str, settings: TrainSettings, corpus_digest: str, base: str | None = None
+) -> Result | None:
     """Makes `output` this run's; its result if it is already finished.
 
-    Raises UserError that names every field in which the run there is another one.
+    `base`: the digest of the checkpoint that it starts from, if there is one. Raises UserError that
+    names every field in which the run there is another one.
     """
-    ours = _identity(settings, corpus_digest)
+    ours = _identity(settings, corpus_digest, base)
     theirs = _read(storage.join(output, RUN))
     if theirs is None:
         record = {BEGAN: time.time(), **ours}
@@ -94,11 +99,14 @@ def finish(output: str, result: Result) -> None:
     storage.write_atomically(storage.join(output, RESULT), result.model_dump_json(indent=2))
 
 
-def _identity(settings: TrainSettings, corpus_digest: str) -> dict[str, Any]:
+def _identity(settings: TrainSettings, corpus_digest: str, base: str | None) -> dict[str, Any]:
     """Flat, with JSON's types, so that it compares with what was read."""
     raw = settings.learned()
-    model = {f"model.{name}": value for name, value in raw.pop("model").items()}
-    return {"corpus": corpus_digest, **model, **raw}
+    parts = {part: raw.pop(part, {}) for part in ("model", "lora")}
+    if base is not None:
+        parts["model"] = {"base": base}  # which decides its sizes
+    flat = {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
+    return {"corpus": corpus_digest, **flat, **raw}
 
 
 def _read(url: str) -> dict[str, Any] | None:

@@ -1,10 +1,8 @@
-"""One optimizer step, and one evaluation step, of a sharded decoder. Plain JAX: no Ray in here.
+"""One optimizer step, and one evaluation step, of a sharded decoder. Plain JAX: no Ray in here."""
 
-The state of a run is two trees: parameters, as nested dicts by module name, and the optimizer's.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,21 +14,16 @@ from jax.sharding import PartitionSpec as P
 
 from workloads.model import sharding
 from workloads.model.config import ModelConfig
+from workloads.model.qwen3 import Qwen3
 from workloads.settings import TrainSettings
+from workloads.train.state import Start, State, declare
 
 FINAL_LEARNING_RATE = 0.1
 """Of the peak: where the cosine decay ends."""
 LOGITS_AT_ONCE = 256
 """Positions of each row. Logits of longer rows are computed in chunks, and anew in the backward
 pass: in float32 and of a large vocabulary they would outweigh the model."""
-
-
-@dataclass(frozen=True)
-class State:
-    """What a checkpoint holds, and what a step replaces."""
-
-    params: Any
-    optimizer: Any
+DECAYING = {"kernel", "lora_a", "lora_b"}
 
 
 @dataclass(frozen=True)
@@ -41,9 +34,7 @@ class Trainer:
     schedule: optax.Schedule
     batch: NamedSharding
     """Where a batch's rows live: cut by data and fsdp, whole on the tensor axis."""
-    init: Callable[[], State]
-    abstract: State
-    """The state as shapes with their shardings: what a checkpoint is read into."""
+    start: Start
     train: Callable[[State, jax.Array], tuple[State, jax.Array]]
     """State and tokens to the next state and the mean loss in nats a token. Consumes its state.
 
@@ -53,70 +44,72 @@ class Trainer:
     evaluate: Callable[[State, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
     """State, tokens and row weights (b,) to the sum of losses and the number of targets."""
 
-    def model(self, state: State) -> nnx.Module:
-        return nnx.merge(self.graph, nnx.State(state.params))
+    @property
+    def abstract(self) -> State:
+        """The state as shapes with their shardings: what a checkpoint is read into."""
+        return self.start.abstract
+
+    def init(self) -> State:
+        return self.start.init()
+
+    def model(self, state: State) -> Qwen3:
+        return _model(self.graph, state.params, state.frozen)
 
 
-def make_trainer(settings: TrainSettings, config: ModelConfig, mesh: Mesh) -> Trainer:
-    """Allocates nothing. Raises ModelError if the mesh does not divide the model."""
-    graph, abstract, optimizer = _declare(settings, config, mesh)
+def make_trainer(
+    settings: TrainSettings, config: ModelConfig, mesh: Mesh, base: Path | None = None
+) -> Trainer:
+    """Allocates nothing. Training starts from the checkpoint in `base`, or from random weights.
+
+    Raises ModelError if the mesh does not divide the model.
+    """
+    optimizer = make_optimizer(settings, learning_rate(settings))
+    graph, abstract = declare(settings, config, mesh, optimizer)
+    start = Start(settings, config, mesh, optimizer, abstract, base)
     placement = jax.tree.map(lambda leaf: leaf.sharding, (abstract.params, abstract.optimizer))
     batch, whole = NamedSharding(mesh, sharding.BATCH), NamedSharding(mesh, P())
 
-    def init() -> State:
-        model = sharding.init_sharded(config, mesh, seed=settings.seed, dtype=settings.dtype)
-        fresh = nnx.to_pure_dict(nnx.state(model))
-        return State(fresh, jax.jit(optimizer.init, out_shardings=placement[1])(fresh))
+    def mean_loss(params: Any, frozen: Any, tokens: jax.Array) -> jax.Array:
+        return _losses(_model(graph, params, frozen), tokens).mean()
 
-    def mean_loss(params: Any, tokens: jax.Array) -> jax.Array:
-        return _losses(nnx.merge(graph, nnx.State(params)), tokens).mean()
-
-    def train(params: Any, state: Any, tokens: jax.Array) -> tuple[Any, Any, jax.Array]:
+    def train(params: Any, state: Any, frozen: Any, tokens: jax.Array) -> tuple[Any, ...]:
         parts = _parts(tokens, settings.gradient_accumulation_steps, mesh)
-        loss, gradients = _mean_over(parts, jax.value_and_grad(mean_loss), params)
+        means = _mean_over(parts, jax.value_and_grad(mean_loss), params, frozen)
         if settings.ragged_batch == "pad":
-            real = (tokens[:, 0] >= 0).mean()
-            loss, gradients = jax.tree.map(lambda mean: mean / real, (loss, gradients))
+            means = _without_padding(means, tokens)
+        loss, gradients = means
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    def evaluate(params: Any, tokens: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        per_row = _losses(nnx.merge(graph, nnx.State(params)), tokens).sum(axis=1)
+    def evaluate(params: Any, frozen: Any, tokens: jax.Array, weights: jax.Array) -> Any:
+        per_row = _losses(_model(graph, params, frozen), tokens).sum(axis=1)
         return (per_row * weights).sum(), weights.sum() * (tokens.shape[1] - 1)
 
     trained = jax.jit(train, out_shardings=(*placement, whole), donate_argnums=(0, 1))
     evaluated = jax.jit(evaluate, out_shardings=(whole, whole))
 
     def step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
-        *trees, loss = trained(state.params, state.optimizer, tokens)
-        return State(*trees), loss
+        params, optimizer, loss = trained(state.params, state.optimizer, state.frozen, tokens)
+        return State(params, optimizer, state.frozen), loss
 
     def lower(length: int) -> jax.stages.Lowered:
         shape = (settings.global_batch, length + 1)
         tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch)
-        return trained.lower(abstract.params, abstract.optimizer, tokens)
+        return trained.lower(abstract.params, abstract.optimizer, abstract.frozen, tokens)
 
     return Trainer(
         graph=graph,
         schedule=learning_rate(settings),
         batch=batch,
-        init=init,
-        abstract=abstract,
+        start=start,
         train=step,
         lower=lower,
-        evaluate=lambda state, tokens, weights: evaluated(state.params, tokens, weights),
+        evaluate=lambda state, rows, weights: evaluated(state.params, state.frozen, rows, weights),
     )
 
 
-def _declare(
-    settings: TrainSettings, config: ModelConfig, mesh: Mesh
-) -> tuple[Any, State, optax.GradientTransformation]:
-    """The model's graph, the state as shapes with their shardings, and the optimizer."""
-    remat = settings.remat == "layers"
-    graph, shapes = sharding.abstract(config, mesh, settings.dtype, remat=remat)
-    optimizer = make_optimizer(settings, learning_rate(settings))
-    params = nnx.to_pure_dict(shapes)
-    return graph, State(params, _placed(jax.eval_shape(optimizer.init, params), mesh)), optimizer
+def _model(graph: Any, params: Any, frozen: Any) -> Qwen3:
+    return nnx.merge(graph, nnx.State(params), nnx.State(frozen))
 
 
 def _losses(model: Any, tokens: jax.Array) -> jax.Array:
@@ -143,21 +136,27 @@ def _parts(tokens: jax.Array, count: int, mesh: Mesh) -> jax.Array:
     return jax.lax.with_sharding_constraint(parted, NamedSharding(mesh, P(None, *sharding.BATCH)))
 
 
-def _mean_over(parts: jax.Array, gradients_of: Callable[..., Any], params: Any) -> Any:
-    """The mean of `gradients_of(params, part)`, of which one part's activations exist at a time."""
+def _mean_over(parts: jax.Array, gradients_of: Callable[..., Any], params: Any, frozen: Any) -> Any:
+    """The mean of the parts' loss and gradients; one part's activations exist at a time."""
     count = parts.shape[0]
     if count == 1:
-        return gradients_of(params, parts[0])
+        return gradients_of(params, frozen, parts[0])
 
     def add(total: Any, part: jax.Array) -> tuple[Any, None]:
         # Bound to the part, or XLA moves the fetching of all weights out of the loop and keeps them
         # whole, which fsdp is there to avoid.
-        bound = jax.lax.optimization_barrier((params, part))
+        bound = jax.lax.optimization_barrier((params, frozen, part))
         return jax.tree.map(jnp.add, total, gradients_of(*bound)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.zeros(()), params))
     total, _ = jax.lax.scan(add, nothing, parts)
     return jax.tree.map(lambda summed: summed / count, total)
+
+
+def _without_padding(means: Any, tokens: jax.Array) -> Any:
+    """Means over all rows, padding with its zeros among them, as those over the others."""
+    real = (tokens[:, 0] >= 0).mean()
+    return jax.tree.map(lambda mean: mean / real, means)
 
 
 def learning_rate(settings: TrainSettings) -> optax.Schedule:
@@ -178,25 +177,10 @@ def make_optimizer(
 
     def decays(params: Any) -> Any:
         return jax.tree_util.tree_map_with_path(
-            lambda path, _: _names(path)[-1] == "kernel", params
+            lambda path, _: sharding.names(path)[-1] in DECAYING, params
         )
 
     return optax.chain(
         optax.clip_by_global_norm(settings.gradient_clip),
         optax.adamw(schedule, b2=0.95, weight_decay=settings.weight_decay, mask=decays),
     )
-
-
-def _placed(shapes: Any, mesh: Mesh) -> Any:
-    """The optimizer's state, cut as its parameters are; its counters are whole everywhere."""
-
-    def placed(path: Sequence[Any], leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        spec = sharding.spec(_names(path)) if leaf.ndim else P()
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))
-
-    return jax.tree_util.tree_map_with_path(placed, shapes)
-
-
-def _names(path: Sequence[Any]) -> list[Any]:
-    """A path of JAX's as plain keys: names of dict entries and attributes, indices of lists."""
-    return [getattr(key, "key", getattr(key, "name", getattr(key, "idx", None))) for key in path]

@@ -7,8 +7,9 @@ import pytest
 
 from tests.workloads.simulated import CONTRACT
 from workloads.errors import UserError
-from workloads.infer.job import Request, fingerprint
+from workloads.infer.job import Request
 from workloads.infer.main import main
+from workloads.model.config import fingerprint
 
 
 def request(settings, folder, **changes):
