@@ -167,7 +167,13 @@ def _unasked(config: StackConfig) -> str:
 
 def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, str, str, str]:
     if isinstance(workload, DataSpec):
-        what = f"sequences of {workload.sequence_length}, vocabulary of {workload.vocab_size}"
+        what = f"sequences of {workload.sequence_length}, "
+        packed_with = workload.tokenizer
+        what += (
+            f"tokenizer of {packed_with.path}"
+            if packed_with
+            else (f"vocabulary of {workload.vocab_size}")
+        )
         return workload.name, workload.kind, "", "", what
     if isinstance(workload, SpmdSpec):
         what = f"runs {workload.program} on every host"
@@ -180,6 +186,8 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
         return workload.name, workload.kind, workload.slice, "", what
     if isinstance(workload, TrainSpec):
         what = f"{workload.steps} steps of {workload.global_batch} sequences"
+        what += ", of adapters" if workload.lora else ""
+        what += f", starting from {_source(workload.base)}" if workload.base else ""
         source, mesh = _source(workload.data), workload.mesh
     elif isinstance(workload, InferSpec):
         tpu = config.slice(workload.slice)

@@ -1,7 +1,9 @@
 """The entries of a stack file that are sound by themselves: what rules between them look at."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from infra.config.cluster import (
@@ -12,10 +14,13 @@ from infra.config.cluster import (
     GkeCluster,
     LocalCluster,
 )
+from infra.config.model_facts import ModelFacts, UncountedError
+from infra.config.model_files import facts, vocabulary
 from infra.config.models import (
     CheckSpec,
     ClusterSpec,
     DataSpec,
+    Folder,
     InferSpec,
     JobSpec,
     ModelOrigin,
@@ -127,6 +132,23 @@ class Entries:
     def data_of(self, workload: TrainSpec) -> DataSpec | None:
         found = self._named(workload.data)
         return found if isinstance(found, DataSpec) else None
+
+    def base_of(self, workload: TrainSpec) -> TrainSpec | None:
+        """The run that this one starts from, if that is one above it."""
+        above = takewhile(lambda one: one is not workload, self.trained.values())
+        return next((one for one in above if one.name == workload.base), None)
+
+    def sizes_of(self, workload: TrainSpec) -> ModelFacts | None:
+        """Of the model that a run trains; None if they are not known here."""
+        if workload.base is None:
+            data = self.data_of(workload)
+            return ModelFacts.of_settings(workload.model, vocabulary(data) if data else 0)
+        if isinstance(workload.base, Folder):
+            with suppress(UncountedError):
+                return facts(workload.base, online=self.online)
+            return None
+        base = self.base_of(workload)
+        return self.sizes_of(base) if base else None
 
     def model_of(self, workload: ServeSpec | InferSpec) -> TrainSpec | None:
         found = self._named(workload.model)

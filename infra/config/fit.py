@@ -17,7 +17,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         yield from _schedule(where, trainer, scope)
         yield from _heads(where, trainer, scope)
         yield from _tensor(f"{where}.mesh.tensor", trainer.mesh, trainer, entries)
-        yield from _fsdp(f"{where}.mesh.fsdp", trainer, scope)
+        yield from _fsdp(f"{where}.mesh.fsdp", trainer, entries)
         if tpu := entries.slice_of(trainer):
             yield from _trainable(f"{where}.slice", trainer, tpu, entries)
             yield from _mesh(f"{where}.mesh", trainer.mesh, tpu.chips * tpu.count, scope)
@@ -62,6 +62,8 @@ def _schedule(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]
 
 
 def _heads(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
+    if trainer.base is not None:  # a checkpoint's are right
+        return
     queries, shared = trainer.model.attention_heads, trainer.model.key_value_heads
     if queries % shared:
         yield scope.problem(
@@ -224,9 +226,10 @@ def _parts(where: str, trainer: TrainSpec, tpu: TpuSlice, scope: Scope) -> Itera
         )
 
 
-def _fsdp(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
+def _fsdp(where: str, trainer: TrainSpec, entries: Entries) -> Iterator[Problem]:
     """Every matrix has one side of the hidden size, which this axis cuts into equal parts."""
-    size = trainer.model.hidden_size
+    scope, sizes = entries.scope, entries.sizes_of(trainer)
+    size = sizes.hidden_size if sizes else 0
     if size % trainer.mesh.fsdp:
         yield scope.problem(
             where,
@@ -240,14 +243,15 @@ def _tensor(
     where: str, mesh: MeshSettings, trained: TrainSpec, entries: Entries
 ) -> Iterator[Problem]:
     """The tensor axis cuts heads, feed-forward and vocabulary into equal parts."""
-    model, data = trained.model, entries.data_of(trained)
+    model = entries.sizes_of(trained)
+    if model is None:
+        return
     sizes = {
         "attention_heads": model.attention_heads,
         "key_value_heads": model.key_value_heads,
         "intermediate_size": model.intermediate_size,
+        "vocab_size": model.vocab_size,  # 0 if it is not known, which every axis divides
     }
-    if data:
-        sizes["vocab_size"] = data.vocab_size
     uneven = [
         f"{name} {entries.scope.quote(size)}" for name, size in sizes.items() if size % mesh.tensor
     ]

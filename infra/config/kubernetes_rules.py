@@ -169,9 +169,12 @@ def _unreachable_folders(entries: Entries) -> Iterator[Problem]:
             fault = "names no bucket, to which the job could be given access"
             yield entries.scope.problem(place, source, fault, "write gs://BUCKET/FILES")
     origins = {f"{where}.data": one.data for where, one in entries.trained.items()}
+    bases = {f"{where}.base": one.base for where, one in entries.trained.items()}
+    data = {w: one for w, one in entries.workloads.items() if isinstance(one, DataSpec)}
+    tokenizers = {f"{where}.tokenizer": one.tokenizer for where, one in data.items()}
     users = {**entries.served, **entries.inferred}
     models = {f"{where}.model": one.model for where, one in users.items()}
-    for where, origin in {**origins, **models}.items():
+    for where, origin in {**origins, **bases, **tokenizers, **models}.items():
         if isinstance(origin, Folder) and not origin.path.startswith("gs://"):
             yield entries.scope.problem(f"{where}.path", origin.path, what, fix)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from infra.config.entries import Entries
 from infra.config.model_facts import WEIGHT_BYTES, ModelFacts
-from infra.config.models import DataSpec, InferSpec, ServeSpec, TrainSpec
+from infra.config.models import InferSpec, ServeSpec, TrainSpec
 from infra.errors import Problem
 from infra.tpu.slice import TpuSlice
 from workloads.settings import MeshSettings
@@ -24,43 +24,47 @@ _SERVED = "weights and the cache"
 def faults(entries: Entries) -> Iterator[Problem]:
     for where, trainer in entries.trained.items():
         if tpu := entries.slice_of(trainer):
-            yield from training(f"{where}.model", trainer, tpu, entries)
+            place = "model" if trainer.base is None else "base"
+            yield from training(f"{where}.{place}", trainer, tpu, entries)
     for where, server in entries.served.items():
         tpu, trained = entries.slice_of(server), entries.model_of(server)
         if tpu and trained and server.engine == "jax":
             mesh, rows = server.mesh_on(server.replica(tpu).chips), server.max_batch
-            held = _served(server, mesh, rows, trained, entries)
+            held = _served(server, mesh, rows, entries.sizes_of(trained))
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
     for where, job in entries.inferred.items():
         tpu, trained = entries.slice_of(job), entries.model_of(job)
         if tpu and trained:
             mesh = job.mesh_on(tpu.workers, tpu.chips_per_host)
-            held = _served(job, mesh, job.batch_size, trained, entries)
+            held = _served(job, mesh, job.batch_size, entries.sizes_of(trained))
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
 
 
 def training(where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
     """Of a run on this slice, or on a fallback of it with the mesh for that."""
-    size = _parameters(trainer, entries.data_of(trainer))
-    held = size * TRAINING_BYTES / (trainer.mesh.fsdp * trainer.mesh.tensor)
+    sizes = entries.sizes_of(trainer)
+    if sizes is None:
+        return
+    held = sizes.parameters * TRAINING_BYTES
     kept = "weights, gradients and the optimizer's moments"
+    if trainer.lora is not None:
+        learned = sizes.adapter_parameters(trainer.lora) * TRAINING_BYTES
+        held = sizes.parameters * WEIGHT_BYTES[trainer.dtype] + learned
+        kept = "weights and adapters, with their gradients and moments,"
+    held /= trainer.mesh.fsdp * trainer.mesh.tensor
     yield from _too_large(where, held, kept, "mesh.fsdp or mesh.tensor", tpu, entries)
-
-
-def _parameters(trainer: TrainSpec, data: DataSpec | None) -> int:
-    return ModelFacts.of_settings(trainer.model, data.vocab_size if data else 0).parameters
 
 
 def _served(
     user: ServeSpec | InferSpec,
     mesh: MeshSettings,
     rows: int,
-    trained: TrainSpec,
-    entries: Entries,
+    model: ModelFacts | None,
 ) -> float:
-    """Bytes a chip."""
-    model, data = trained.model, entries.data_of(trained)
-    weights = _parameters(trained, data) / mesh.tensor
+    """Bytes a chip; 0 for a model whose sizes are not known."""
+    if model is None:
+        return 0
+    weights = model.parameters / mesh.tensor
     tokens = rows * user.max_sequence_length
     cache = 2 * tokens * model.layers * model.key_value_heads * model.head_dim / mesh.devices
     return (weights + cache) * WEIGHT_BYTES[user.dtype]

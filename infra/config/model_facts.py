@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.config.parse import is_mapping
-from workloads.settings import ModelSettings
+from workloads.settings import LoraSettings, ModelSettings
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 """Values of `model_type`: decoders of the form above."""
@@ -52,6 +52,18 @@ class ModelFacts:
         norms = 2 * width + 2 * head
         embeddings = (1 if self.tied else 2) * self.vocab_size * width
         return embeddings + self.layers * (attention + feed_forward + norms) + width
+
+    def adapter_parameters(self, lora: LoraSettings) -> int:
+        """A pair of matrices for each target of each layer."""
+        width, wide = self.hidden_size, self.intermediate_size
+        heads = self.attention_heads * self.head_dim
+        shared = self.key_value_heads * self.head_dim
+        sides = {
+            **dict.fromkeys(("q_proj", "o_proj"), width + heads),
+            **dict.fromkeys(("k_proj", "v_proj"), width + shared),
+            **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), width + wide),
+        }
+        return self.layers * lora.rank * sum(sides[target] for target in lora.targets)
 
 
 def of_config(raw: Mapping[str, Any]) -> ModelFacts:

@@ -18,13 +18,13 @@ import httpx
 from google.auth.exceptions import GoogleAuthError
 
 from infra.config.model_facts import ModelFacts, UncountedError, known, of_config
-from infra.config.models import Folder, Hub
+from infra.config.models import DataSpec, Folder, Hub
 from infra.config.parse import is_mapping
 
 LIMIT_S = 10.0
 """For one answer."""
 
-CONFIG = "config.json"
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 _HUB = "https://huggingface.co"
 _STORAGE = "https://storage.googleapis.com"
 _READ = "https://www.googleapis.com/auth/devstorage.read_only"
@@ -46,6 +46,20 @@ def facts(origin: Folder | Hub, *, online: bool) -> ModelFacts:
     if isinstance(answer, UncountedError):
         raise answer
     return answer
+
+
+def vocabulary(data: DataSpec) -> int:
+    """Tokens of a corpus; 0 if they are not known here."""
+    if data.tokenizer is None:
+        return data.vocab_size
+    if "://" in data.tokenizer.path:
+        return 0
+    try:
+        raw = json.loads((Path(data.tokenizer.path) / TOKENIZER).read_bytes())
+        added = [token["id"] for token in raw["added_tokens"]]
+        return 1 + max([*raw["model"]["vocab"].values(), *added])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
 
 
 @functools.cache

@@ -183,6 +183,8 @@ class Kind(BaseModel):
 class DataSpec(DataSettings, JobTerms):
     name: Name
     kind: Literal["data"]
+    tokenizer: Folder | None = None
+    """Of a model or a corpus, whose tokenizer.json packs the text. By default one is trained."""
     workers: PositiveInt = 1
     """Pods without TPU, on Kubernetes."""
     keep_for: Duration = timedelta(hours=1)
@@ -197,10 +199,16 @@ class TrainSpec(TrainSettings, SliceJobTerms):
     kind: Literal["train"]
     slice: str
     """Name of the slice. The run takes all of its copies."""
+    min_slices: PositiveInt | None = None
+    """Fewest copies of the slice with which the run goes on while others are lost, until they are
+    back. By default it waits for all of them."""
     fallback_after: Duration = timedelta(minutes=15)
     """How long the run waits for its slice before it takes the slice's next fallback, if it has
     any, and for each of those in turn."""
     data: Origin
+    base: Origin | None = None
+    """What the run starts from: a train workload above, or a Qwen3 checkpoint in Hugging Face's
+    layout. By default random weights."""
 
     def settings(self) -> TrainSettings:
         return TrainSettings(**self.model_dump(include=set(TrainSettings.model_fields)))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from infra.config import (
+    base_rules,
     capacity_rules,
     cpu_rules,
     fallback_rules,
@@ -27,6 +28,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         _names_used_twice,
         _unknown_slices,
         _unknown_origins,
+        base_rules.faults,
         fit.faults,
         fallback_rules.faults,
         memory_rules.faults,
@@ -81,6 +83,8 @@ def _unknown_slices(entries: Entries) -> Iterator[Problem]:
 def _unknown_origins(entries: Entries) -> Iterator[Problem]:
     for where, trainer in entries.trained.items():
         yield from _unknown_origin(entries, f"{where}.data", trainer.data, "data")
+        if trainer.base is not None:
+            yield from _unknown_origin(entries, f"{where}.base", trainer.base, "train")
     for where, user in {**entries.served, **entries.inferred}.items():
         yield from _unknown_origin(entries, f"{where}.model", user.model, "train")
 

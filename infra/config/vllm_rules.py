@@ -123,9 +123,9 @@ def _told(one: Served) -> str:
 def _look(server: ServeSpec, tpu: TpuSlice, entries: Entries) -> Served:
     trained, model = entries.model_of(server), server.model
     if trained:
-        data = entries.data_of(trained)
-        sizes = ModelFacts.of_settings(trained.model, data.vocab_size if data else 0)
-        return Served(server, tpu, sizes, "")
+        sizes = entries.sizes_of(trained)
+        why = "" if sizes else "nor are those of the model that its training starts from"
+        return Served(server, tpu, sizes, why)
     if not isinstance(model, Folder | Hub):
         return Served(server, tpu, None, "its model is not declared")
     try:

@@ -97,8 +97,10 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
         case DataSpec():
             yield data, WRITE
             yield from ((bucket, READ) for bucket in _buckets(workload.sources))
+            yield from ((bucket, READ) for bucket in _origin(workload.tokenizer, data))
         case TrainSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.data, data))
+            yield from ((bucket, READ) for bucket in _origin(workload.base, checkpoints))
             yield checkpoints, WRITE
             yield checkpoints, LOOK_UP
             yield cache, WRITE
@@ -126,14 +128,14 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
             assert_never(workload)
 
 
-def _origin(origin: str | Folder | Hub, of_workloads: str) -> list[str]:
-    """The bucket that an input lies in; none for a model of the hub."""
+def _origin(origin: str | Folder | Hub | None, of_workloads: str) -> list[str]:
+    """The bucket that an input lies in; none for a model of the hub, and for no input."""
     match origin:
         case str():
             return [of_workloads]
         case Folder():
             return _buckets((origin.path,))
-        case Hub():
+        case Hub() | None:
             return []
         case _:
             assert_never(origin)

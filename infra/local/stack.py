@@ -117,13 +117,17 @@ class LocalStack(pulumi.ComponentResource):
         # All of the cluster first: what starts beside work on few cores runs into Ray's limits.
         needs: list[pulumi.Resource] = [s for copies in self._slices.values() for s in copies]
         version = code_digest(workload, self._code(workload))
-        if not isinstance(workload, DataSpec):
+        if isinstance(workload, DataSpec):
+            arguments += self._tokenizer(workload)
+        else:
             contract = self._config.slice(workload.slice).contract()
-            origin, reads = self._input(workload)
+            origins, reads = self._input(workload)
             arguments += ["--slice", contract.to_json(), *reads]
+            if isinstance(workload, TrainSpec) and workload.min_slices is not None:
+                arguments += ["--min-slices", str(workload.min_slices)]
             needs += [job for name, job in earlier.items() if self._goes_before(name, workload)]
-            if isinstance(origin, str):
-                version = _versioned(version, earlier[origin])
+            if read := [earlier[origin] for origin in origins if isinstance(origin, str)]:
+                version = _versioned(version, *read)
         return RayJob(
             f"{self._name}-{workload.name}",
             job=workload.name,
@@ -146,6 +150,10 @@ class LocalStack(pulumi.ComponentResource):
                 changes = {}
         return settings.model_copy(update=changes).model_dump_json()
 
+    def _tokenizer(self, workload: DataSpec) -> list[str]:
+        folder = workload.tokenizer
+        return [] if folder is None else ["--tokenizer", self._path(folder.path)]
+
     def _code(self, workload: JobSpec) -> list[Path]:
         """Files of the user's own that a job runs."""
         if not isinstance(workload, SpmdSpec) or workload.code is None:
@@ -155,23 +163,27 @@ class LocalStack(pulumi.ComponentResource):
     def _path(self, path: str) -> str:
         return path if "://" in path else str(self._root / path)
 
-    def _input(self, workload: SliceJobSpec) -> tuple[str | Folder | None, list[str]]:
+    def _input(self, workload: SliceJobSpec) -> tuple[list[str | Folder], list[str]]:
         """Where the job's input is from, and how the job is told."""
         match workload:
             case TrainSpec():
-                return workload.data, ["--corpus", self._origin(workload.data, "")]
+                data, base = workload.data, workload.base
+                reads = ["--corpus", self._origin(data, "")]
+                if base is None:
+                    return [data], reads
+                return [data, base], [*reads, "--base", self._origin(base, "export")]
             case InferSpec():
-                return workload.model, ["--model", self._origin(workload.model, "export")]
+                return [workload.model], ["--model", self._origin(workload.model, "export")]
             case SpmdSpec(code=str() as folder):
-                return Folder(path=folder), ["--code", self._path(folder)]
+                return [], ["--code", self._path(folder)]
             case _:
-                return None, []
+                return [], []
 
     def _goes_before(self, name: str, workload: SliceJobSpec) -> bool:
         """Whether a job waits for this one: it reads what that writes, or needs its slice."""
         job = self._config.workload(name)
         shares = not isinstance(job, DataSpec | ServeSpec) and job.slice == workload.slice
-        return name == self._input(workload)[0] or shares
+        return name in self._input(workload)[0] or shares
 
     def _serve(self) -> pulumi.Output[dict[str, str]]:
         served = [w for w in self._config.workloads if isinstance(w, ServeSpec)]
@@ -193,7 +205,6 @@ class LocalStack(pulumi.ComponentResource):
         return applications.urls
 
     def _application(self, workload: ServeSpec, *, alone: bool) -> dict[str, Any]:
-        tpu = self._config.slice(workload.slice)
         return {
             "name": workload.name,
             "route_prefix": "/" if alone else f"/{workload.name}",

@@ -7,12 +7,14 @@ from pathlib import Path
 from infra.config import (
     DataSpec,
     Folder,
+    Hub,
     InferSpec,
     ServeSpec,
     SpmdSpec,
     StackConfig,
     TrainSpec,
 )
+from infra.config.model_files import vocabulary
 from infra.tpu.slice import TpuSlice
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.preflight.program import Chips, ServeStep, TrainStep
@@ -61,7 +63,7 @@ def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
         if isinstance(model, str):
             yield Unknown(where, f"{workload.name}: {model}")
             continue
-        tpu, longest = config.slice(workload.slice), model.max_position_embeddings
+        tpu, longest = config.slice(workload.slice), _longest(config, workload, model)
         if isinstance(workload, ServeSpec):
             tpu = workload.replica(tpu)
         subject = Subject(where, workload, tpu, model, longest)
@@ -76,9 +78,11 @@ def _instead(subject: Subject) -> Iterator[Subject]:
         return
     for shape in subject.tpu.fallback:
         there = settings_on(run.settings(), shape.contract())
-        parts = there.gradient_accumulation_steps
-        carried = {"mesh": there.mesh, "gradient_accumulation_steps": parts}
-        moved = run.model_copy(update={"slice": shape.name, **carried})
+        changes = {
+            "mesh": there.mesh,
+            "gradient_accumulation_steps": there.gradient_accumulation_steps,
+        }
+        moved = run.model_copy(update={"slice": shape.name, **changes})
         yield replace(subject, workload=moved, tpu=shape, derived=True)
 
 
@@ -117,7 +121,19 @@ def _model(config: StackConfig, workload: TrainSpec | ServeSpec) -> ModelConfig 
     """The model, or why it is not known."""
     if isinstance(workload, TrainSpec):
         return _trained(config, workload)
-    origin = workload.model
+    return _served(config, workload.model)
+
+
+def _longest(config: StackConfig, workload: TrainSpec | ServeSpec, model: ModelConfig) -> int:
+    """Tokens of a sequence. Those of a run are its corpus's, whatever its model is made for."""
+    if isinstance(workload, TrainSpec) and isinstance(workload.data, str):
+        data = config.workload(workload.data)
+        if isinstance(data, DataSpec):
+            return data.sequence_length
+    return model.max_position_embeddings
+
+
+def _served(config: StackConfig, origin: str | Folder | Hub) -> ModelConfig | str:
     if isinstance(origin, str):
         trained = config.workload(origin)
         return _trained(config, trained) if isinstance(trained, TrainSpec) else "no model"
@@ -138,8 +154,13 @@ def _trained(config: StackConfig, workload: TrainSpec) -> ModelConfig | str:
     data = config.workload(workload.data)
     if not isinstance(data, DataSpec):
         raise TypeError(f"workload {workload.data} writes no corpus")
+    if workload.base is not None:
+        return _served(config, workload.base)
+    size = vocabulary(data)
+    if not size:
+        return "its vocabulary is that of a tokenizer that is not here"
     return ModelConfig.of(
         workload.model,
-        vocab_size=data.vocab_size,
+        vocab_size=size,
         max_position_embeddings=data.sequence_length,
     )

@@ -27,11 +27,15 @@ def entrypoint(config: StackConfig, workload: JobSpec) -> str:
         arguments["slice"] = shell_json(asdict(contract))
     if isinstance(workload, TrainSpec):
         arguments["corpus"] = places.corpus(config, workload)
+        if workload.base is not None:
+            arguments["base"] = places.MODEL_PATH
+    if isinstance(workload, DataSpec) and workload.tokenizer is not None:
+        arguments["tokenizer"] = workload.tokenizer.path
     if isinstance(workload, InferSpec):
         arguments["model"] = places.MODEL_PATH
     words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
     if isinstance(workload, TrainSpec):
-        words += _fallbacks(config, workload)
+        words += _choice(config, workload)
     return shlex.join(["python", "-m", *modules(workload), *words])
 
 
@@ -42,8 +46,10 @@ def modules(workload: JobSpec) -> list[str]:
     return [*before, f"workloads.{workload.kind}.main"]
 
 
-def _fallbacks(config: StackConfig, workload: TrainSpec) -> list[str]:
-    """What the run may take if its slice does not come, and when it takes it."""
+def _choice(config: StackConfig, workload: TrainSpec) -> list[str]:
+    """What the run may take if its slices do not come, and when it takes it."""
+    if workload.min_slices is not None:
+        return ["--min-slices", str(workload.min_slices)]
     shapes = config.slice(workload.slice).fallback
     words = [w for shape in shapes for w in ("--fallback", shell_json(asdict(shape.contract())))]
     wait_s = int(workload.fallback_after.total_seconds())

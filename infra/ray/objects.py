@@ -118,12 +118,13 @@ def _workload(config: StackConfig, workload: Workload, needs: tuple[str, ...]) -
 
 def _earlier(config: StackConfig, workload: Workload) -> tuple[str, ...]:
     """Jobs whose output this one reads."""
-    origin = None
+    origins: list[Any] = []
     if isinstance(workload, TrainSpec):
-        origin = workload.data
+        origins = [workload.data, workload.base]
     if isinstance(workload, ServeSpec | InferSpec):
-        origin = workload.model
-    return (workload_key(config.workload(origin)),) if isinstance(origin, str) else ()
+        origins = [workload.model]
+    names = [origin for origin in origins if isinstance(origin, str)]
+    return tuple(workload_key(config.workload(name)) for name in names)
 
 
 def _object(manifest: Manifest, after: tuple[str, ...] = ()) -> KubernetesObject:

@@ -58,17 +58,18 @@ def model(workload: ServeSpec) -> str:
     return workload.model.hub if isinstance(workload.model, Hub) else MODEL_PATH
 
 
-def model_mount(config: StackConfig, workload: ServeSpec | InferSpec) -> Mount | None:
-    """None for a model that the engine fetches from the hub."""
-    match workload.model:
-        case Hub():
+def model_mount(config: StackConfig, workload: ServeSpec | InferSpec | TrainSpec) -> Mount | None:
+    """None for a model that the engine fetches from the hub, and for a run from random weights."""
+    origin = workload.base if isinstance(workload, TrainSpec) else workload.model
+    match origin:
+        case Hub() | None:
             return None
         case Folder(path=path):
             return _mount(path)
         case str() as trained:
             return _mount(f"{output(config, _job(config, trained))}/export")
         case _:
-            assert_never(workload.model)
+            assert_never(origin)
 
 
 def _mount(url: str) -> Mount:

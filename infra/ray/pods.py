@@ -231,7 +231,7 @@ def _pod(config: StackConfig, workload: Workload, container: Manifest) -> Manife
 
 def _mount(config: StackConfig, workload: Workload) -> Mount | None:
     """On every pod of the workload: the head reads the model's settings, the hosts its weights."""
-    reads = isinstance(workload, ServeSpec | InferSpec)
+    reads = isinstance(workload, ServeSpec | InferSpec | TrainSpec)
     return model_mount(config, workload) if reads else None
 
 

@@ -89,6 +89,7 @@ def _wait(config: StackConfig, workload: JobSpec | ServeSpec) -> tuple[str, time
 
 def _read(config: StackConfig) -> set[str]:
     """Workloads whose output others read."""
-    trained = [w.data for w in config.workloads if isinstance(w, TrainSpec)]
+    runs = [w for w in config.workloads if isinstance(w, TrainSpec)]
+    trained = [origin for run in runs for origin in (run.data, run.base)]
     used = [w.model for w in config.workloads if isinstance(w, ServeSpec | InferSpec)]
     return {origin for origin in (*trained, *used) if isinstance(origin, str)}
