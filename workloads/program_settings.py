@@ -12,8 +12,9 @@ from workloads.settings import PositiveInt, Settings
 class CheckSettings(Settings):
     """A look at each host of a slice, and at what connects them, before something relies on it."""
 
-    sizes_mib: Annotated[tuple[PositiveInt, ...], Field(min_length=1, strict=False)] = (1, 8, 64)
-    """Sizes of the collectives: what each device ends up with."""
+    sizes_mib: Annotated[tuple[PositiveInt, ...], Field(min_length=1, strict=False)] | None = None
+    """Sizes of the collectives: what each device ends up with. By default 1, 8 and 64; on CPU
+    devices, which share one machine's memory, 1."""
     repeats: PositiveInt = 10
     """Calls of each, of which the median counts."""
     slow_factor: Annotated[float, Field(gt=1)] = 1.5

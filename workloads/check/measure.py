@@ -22,6 +22,8 @@ from pydantic import BaseModel, ConfigDict
 Operation = Literal["all_reduce", "all_gather"]
 OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather")
 
+SIZES_MIB = {"tpu": (1, 8, 64), "cpu": (1,)}
+"""Of the collectives. The largest is to show the links' own speed, the smallest the latency."""
 MATRIX_SIDE = {"tpu": 8192, "cpu": 256}
 """Of the products that time a device: long enough to keep it busy, short enough to repeat."""
 _PATTERN, _RANKS = 251, 64

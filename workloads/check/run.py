@@ -11,7 +11,7 @@ from typing import Any
 from workloads import hosts, versions
 from workloads.check import report as reports
 from workloads.check.host import CheckHost
-from workloads.check.measure import OPERATIONS, Timing
+from workloads.check.measure import OPERATIONS, SIZES_MIB, Timing
 from workloads.check.report import Collective, HostReport, Report
 from workloads.contract import SliceContract
 from workloads.errors import UserError
@@ -116,10 +116,13 @@ class _Run:
             rounds.append({f"all {len(parts)} slices": [*range(len(group))]})
         for over in rounds:
             for operation in OPERATIONS:
-                for size_mib in self._settings.sizes_mib:
+                for size_mib in self._sizes_mib():
                     self._collective(group, over, operation, size_mib)
                     if self.faults:
                         return
+
+    def _sizes_mib(self) -> tuple[int, ...]:
+        return self._settings.sizes_mib or SIZES_MIB[self._found[0].devices[0].platform]
 
     def _collective(
         self, group: Sequence[Member], over: dict[str, list[int]], operation: str, size_mib: int
