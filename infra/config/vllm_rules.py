@@ -124,7 +124,7 @@ def _look(server: ServeSpec, tpu: TpuSlice, entries: Entries) -> Served:
     trained, model = entries.model_of(server), server.model
     if trained:
         sizes = entries.sizes_of(trained)
-        why = "" if sizes else "nor are those of the model that its training starts from"
+        why = "" if sizes else "the model that its training starts from does not lie here"
         return Served(server, tpu, sizes, why)
     if not isinstance(model, Folder | Hub):
         return Served(server, tpu, None, "its model is not declared")

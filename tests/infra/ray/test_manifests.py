@@ -46,6 +46,8 @@ tpu7x       RayJob/pretrain         train             1 1 1  2  4  221  914
 v5p         RayJob/pretrain         train             1 1 1  4  4  205  421
 v5e         RayService/chat         chat              1 1 1  1  8  221  359
 llama-70b   RayService/chat         chat              1 1 1  1  8  177 1377
+qwen3-lora  RayJob/tune             tune              1 1 1  1  8  177 1377
+qwen3-lora  RayService/chat         chat              1 1 1  1  8  177 1377
 mistral-7b  RayService/chat         chat              2 2 2  1  4  109  174
 two-shapes  RayCluster/interactive  train             1 0 1  8  4  177  683
 two-shapes  RayCluster/interactive  train-v5e-4x4     0 0 1  4  4  109  174
@@ -219,6 +221,7 @@ def test_the_args_of_every_served_model_are_those_that_its_builder_reads():
         "llama-70b": ("meta-llama/Llama-3.1-70B-Instruct", 1),
         "mistral-7b": ("mistralai/Mistral-7B-Instruct-v0.1", 2),
         "prod": ("Qwen/Qwen3-8B", 2),
+        "qwen3-lora": ("/model", 1),
         "staging": ("Qwen/Qwen3-32B", 1),
         "v5e": ("meta-llama/Meta-Llama-3-8B-Instruct", 1),
     }

@@ -30,6 +30,7 @@ CHIPS = {
     "existing": 16 + 4,
     "llama-70b": 8,
     "mistral-7b": 2 * 4,
+    "qwen3-lora": 8 + 8,
     "tpu7x": 8,
     "two-shapes": 32 + 16,
     "v5e": 8,
