@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from workloads import versions
@@ -14,6 +15,8 @@ from workloads.log import say
 SLICE_TIMEOUT_S = 900
 """A node pool scales up in minutes; a slice that is not there after this will not come."""
 TELL_EVERY_S = 30
+IDLE_AFTER_S = 5
+"""A host whose work has ended is idle to Ray once it has reported so, each a moment later."""
 SETTLE_S = 60
 """A host that was replaced is there twice until Ray has noticed that the first one is gone."""
 GROUP_LABEL = "raytpu/slice"
@@ -29,7 +32,7 @@ def wait_for_slices(contract: SliceContract, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     tell_at, sound_at = 0.0, time.monotonic()
     while True:
-        ready, misnumbered, now = _ready(contract), _misnumbered(contract), time.monotonic()
+        ready, misnumbered, now = idle_slices(contract), _misnumbered(contract), time.monotonic()
         if not misnumbered:
             sound_at = now
             if ready >= contract.slices:
@@ -79,6 +82,24 @@ def first_whole(contracts: Sequence[SliceContract], timeout_s: float) -> SliceCo
     raise UserError(*faults)
 
 
+def most_whole(contract: SliceContract, least: int, timeout_s: float) -> SliceContract:
+    """As many of the slices as are whole and idle, once `least` of them are.
+
+    Raises UserError after `timeout_s`. The hosts of an attempt that has just ended become idle one
+    after the other: so it waits until no more of them do.
+    """
+    fewest = replace(contract, slices=least)
+    wait_for_slices(fewest, timeout_s)
+    found = least
+    while found < contract.slices:
+        time.sleep(IDLE_AFTER_S)
+        now = min(idle_slices(contract), contract.slices)
+        if now <= found:
+            break
+        found = now
+    return replace(contract, slices=found)
+
+
 def _ask_for(contract: SliceContract) -> None:
     """Of Ray's autoscaler, which makes nodes of a worker group for each bundle.
 
@@ -94,7 +115,7 @@ def _ask_for(contract: SliceContract) -> None:
     )
 
 
-def _ready(contract: SliceContract) -> int:
+def idle_slices(contract: SliceContract) -> int:
     """Slices that are whole and idle, less those that are about to go."""
     from ray._private import state
     from ray.util.tpu import get_num_ready_tpu_slices

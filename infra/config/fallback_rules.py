@@ -1,15 +1,16 @@
-"""Whether a run can go to each fallback of its slice: the same batch, the same model, other chips.
+"""Whether a run can go where it may: to each fallback of its slice, or on with fewer copies of it.
 
 Its mesh there is derived (workloads.train.choices); what the run does on its own slice is judged by
 the other rules.
 """
 
 from collections.abc import Iterator
+from math import lcm
 
 from infra.config import memory_rules
 from infra.config.entries import Entries
 from infra.config.models import TrainSpec
-from infra.errors import Problem
+from infra.errors import Problem, quote
 from infra.tpu.capacity import written
 from infra.tpu.slice import TpuSlice
 from workloads.train.choices import settings_on
@@ -18,12 +19,37 @@ from workloads.train.choices import settings_on
 def faults(entries: Entries) -> Iterator[Problem]:
     for place, tpu in entries.slices.items():
         for where, trainer in entries.trained.items():
+            if tpu.name == trainer.slice:
+                yield from _fewer(where, trainer, tpu, entries)
             if tpu.fallback and tpu.name == trainer.slice:
                 yield from _late(where, trainer, tpu, entries)
                 yield from _mixed(place, trainer, tpu, entries)
                 for index, shape in enumerate(tpu.fallback):
                     at = f"{place}.fallback[{index}]"
                     yield from _carried(at, where, trainer, shape, entries)
+
+
+def _fewer(where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
+    """An elastic run computes on any number of slices from `min_slices` to all."""
+    place, least, scope = f"{where}.min_slices", trainer.min_slices, entries.scope
+    if least is None:
+        return
+    if tpu.fallback:
+        what = "goes on with fewer copies, and its slice has a fallback to go to"
+        yield scope.problem(place, least, what, "leave min_slices out, or the fallback")
+    if least > tpu.count:
+        what = f"is more than the {tpu.count} of slice {quote(tpu.name)}"
+        yield scope.problem(place, least, what, f"use 1 to {tpu.count}")
+    for count in range(least, tpu.count):
+        if trainer.global_batch % (count * tpu.chips):
+            yield scope.problem(
+                place,
+                least,
+                f"leaves {count} slices, over whose {count * tpu.chips} chips {where}.global_batch "
+                f"of {scope.quote(trainer.global_batch)} does not divide",
+                f"use a multiple of {lcm(*range(least, tpu.count + 1)) * tpu.chips}",
+            )
+            return
 
 
 def _late(where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.workloads.simulated import CONTRACT
 from workloads.errors import UserError
-from workloads.slices import check_devices
+from workloads.slices import check_devices, most_whole
 
 
 @pytest.fixture
@@ -19,6 +19,43 @@ def seen(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
     monkeypatch.setattr("workloads.versions.check_host", lambda: None)
     return devices
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Numbers of whole and idle slices as Ray tells them, one after the other; the last stays."""
+    told = []
+
+    def tell(_contract):
+        return told.pop(0) if len(told) > 1 else told[0]
+
+    monkeypatch.setattr("workloads.slices.idle_slices", tell)
+    monkeypatch.setattr("workloads.slices._misnumbered", lambda _contract: [])
+    monkeypatch.setattr("time.sleep", lambda _s: None)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [
+        ([4], 4),
+        ([0, 0, 2, 3, 3], 3),  # one after the other, as hosts become idle; the last is not there
+        ([1, 1, 2, 4], 1),  # too few at first, and no more for a while
+        ([2, 4], 4),
+        ([9], 4),  # there are more in the cluster than are the run's
+    ],
+)
+def test_an_elastic_run_takes_all_slices_that_are_there(idle, seen, taken):
+    idle[:] = seen
+    assert most_whole(of_slices(4), 1, 60).slices == taken
+
+
+def test_an_elastic_run_without_its_fewest_slices_waits_and_gives_up(idle):
+    idle[:] = [1]
+    with pytest.raises(
+        UserError, match=r"1 of 2 slice\(s\) TPU-V5P 2x2x2 whole and idle after 0 s"
+    ):
+        most_whole(of_slices(4), 2, 0)
 
 
 def of_slices(count):

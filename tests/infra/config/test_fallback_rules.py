@@ -70,6 +70,37 @@ def test_a_program_of_several_slices_has_no_use_for_single_hosts():
     assert "2 times 2x4 on ct5lp-hightpu-8t is 2 hosts, and the one program of" in line
 
 
+# Copies of a 4x4, the fewest, the batch, and what is said.
+FEWER = [
+    (3, 1, 96, None),
+    (3, 2, 96, None),
+    (2, 2, 32, None),
+    (3, 1, 48, "leaves 2 slices, over whose 32 chips raytpu:workloads[1].global_batch of 48 does"),
+    (3, 1, 48, "not divide; use a multiple of 96"),
+    (2, 3, 32, "3 is more than the 2 of slice 'train'; use 1 to 2"),
+    (2, 0, 32, "use 1 or more"),
+]
+
+
+@pytest.mark.parametrize(("count", "least", "batch", "words"), FEWER)
+def test_a_run_goes_on_with_fewer_slices_if_its_batch_divides_over_each_number(
+    count, least, batch, words
+):
+    run = {"workloads__1__min_slices": least, "workloads__1__global_batch": batch}
+    mesh = {"data": 16 * count}
+    found = faults(on_gke(slices__0__count=count, workloads__1__mesh=mesh, **run))
+    if words is None:
+        assert found == []
+    else:
+        assert words in only(found, "workloads[1].min_slices")
+
+
+def test_a_run_has_one_way_out():
+    stack = falls_back(V5E, workloads__1__min_slices=1)
+    line = only(faults(stack), "workloads[1].min_slices")
+    assert "its slice has a fallback to go to; leave min_slices out, or the fallback" in line
+
+
 def test_without_a_fallback_nothing_is_said_of_it():
     config = read(on_gke(workloads__1__fallback_after="20m"))
     assert config.slice("train").fallback == ()

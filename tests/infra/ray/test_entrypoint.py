@@ -58,6 +58,12 @@ def test_a_run_is_told_what_it_may_take_instead_and_when():
     assert told["--slice-timeout-s"] == "1800"
 
 
+def test_an_elastic_run_is_told_how_few_slices_it_may_have():
+    config = shipped("prod")
+    run = job(config, "pretrain").model_copy(update={"min_slices": 1})
+    assert arguments(received(entrypoint(config, run)))["--min-slices"] == "1"
+
+
 def test_a_data_job_is_told_settings_and_output():
     config = shipped("prod")
     words = received(entrypoint(config, job(config, "corpus")))

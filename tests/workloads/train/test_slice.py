@@ -4,6 +4,7 @@ import json
 import re
 import time
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
@@ -56,11 +57,11 @@ def output(tmp_path_factory):
     return tmp_path_factory.mktemp("run")
 
 
-def train(tpu, corpus, output, *more, **changes):
+def train(tpu, corpus, output, *more, contract=CONTRACT, **changes):
     return Job(
         tpu.cluster.address,
         "workloads.train.main",
-        *("--slice", CONTRACT.to_json()),
+        *("--slice", contract.to_json()),
         *("--settings", json.dumps(SETTINGS | changes)),
         *("--corpus", str(corpus)),
         *("--output", str(output)),
@@ -142,6 +143,26 @@ def test_a_run_saves_at_a_stop_notice_and_goes_on_from_there(tpu, corpus, tmp_pa
     assert int(saved) >= 10
     steps = [int(line.split()[1].split("/")[0]) for line in job.lines if line.startswith("step ")]
     assert steps == sorted(set(steps))  # none is trained twice
+
+
+def test_a_run_whose_slice_does_not_come_takes_the_next_after_the_time_it_was_given(
+    tpu, corpus, tmp_path
+):
+    """Half the chips: half the copies of the model, and the batch in two parts."""
+    absent = replace(CONTRACT, name="first", topology="2x2x4", hosts=4, pod_type="v5p-32")
+    changes = {"mesh": {"data": 8, "tensor": 2}, "steps": 4, "warmup_steps": 2}
+    instead = ["--fallback", CONTRACT.to_json(), "--slice-timeout-s", "5"]
+    job = train(tpu, corpus, tmp_path, *instead, contract=absent, **changes)
+    job.wait_for("waiting for 1 slice(s) TPU-V5P 2x2x4: 0 ready (limit 5 s)", 120)
+    asked = time.monotonic()
+    job.wait_for("taking slice drill instead, mesh data 4 x tensor 2", 30)
+    assert 4 < time.monotonic() - asked < 15
+    job.wait_for("mesh data 4 x tensor 2: 8 cpu devices on 2 hosts", 240)
+    assert job.finish(200) == 0, job.lines
+    changes["mesh"] = {"data": 4, "tensor": 2}
+    again = train(tpu, corpus, tmp_path, **changes)
+    assert again.finish(60) == 0, again.lines
+    assert "this run is finished" in again.lines[0]  # it is the same one on either slice
 
 
 def test_another_run_is_refused_the_output(tpu, corpus, output):
