@@ -97,7 +97,7 @@ def pod(monkeypatch):
         monkeypatch.setattr(
             "ray.nodes", lambda: [node("big-0", number) for number in numbers(clock.now)]
         )
-        monkeypatch.setattr(slices, "_ready", lambda _: 1)
+        monkeypatch.setattr(slices, "idle_slices", lambda _: 1)
         return clock
 
     return seen
