@@ -3,12 +3,15 @@
 import json
 import os
 from functools import partial
+from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import ray
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from workloads.data import corpus, pack, prepare
 from workloads.data.main import main
@@ -132,3 +135,36 @@ def test_the_job_ends_with_one_line_for_each_fault_and_code_1(
     assert [line.split(": no such file")[0] for line in lines] == [
         f"raytpu | error: {name}" for name in names
     ]
+
+
+def test_text_is_packed_with_the_tokenizer_that_is_given(tmp_path, tokenizer_json):
+    """Of another text, and of 320 tokens: the settings' vocab_size says nothing then."""
+    source, out = write_documents(tmp_path / "text"), tmp_path / "out"
+    made = prepare.prepare(small(sources=(source,)), str(out), str(tokenizer_json.parent))
+    assert (out / "tokenizer.json").read_bytes() == tokenizer_json.read_bytes()
+    assert made.vocab_size == 320
+    given = Tokenizer.from_file(str(tokenizer_json))
+    text = given.decode([token for row in rows(out, "train") for token in row])
+    assert len(text) > 1000
+    assert text[:200] in "".join(path.read_text() for path in Path(source).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "tokenizer.json: no such file; name a folder that has one"),
+        ("{}", "tokenizer.json: cannot be read"),
+        (Tokenizer(BPE(vocab={"a": 0}, merges=[])).to_str(), "has no token <|endoftext|>"),
+    ],
+)
+def test_a_tokenizer_that_cannot_pack_is_refused_before_the_old_corpus_goes(
+    tmp_path, content, words
+):
+    (tmp_path / "corpus.json").write_text("old")
+    (tmp_path / "model").mkdir()
+    if content is not None:
+        (tmp_path / "model" / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError) as refusal:
+        prepare.prepare(small(), str(tmp_path), str(tmp_path / "model"))
+    assert words in str(refusal.value)
+    assert (tmp_path / "corpus.json").exists()

@@ -1,5 +1,7 @@
 """Training that starts from a checkpoint: all of it, or adapters beside it. On forced devices."""
 
+import hashlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,10 +12,15 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file
 
+from tests.workloads.simulated import CONTRACT
+from workloads.data.corpus import Corpus, Split
+from workloads.errors import UserError
 from workloads.model import hf, sharding
-from workloads.settings import LoraSettings, TrainMesh, TrainSettings
+from workloads.settings import LoraSettings, ModelSettings, TrainMesh, TrainSettings
+from workloads.train import run
 from workloads.train.checkpoints import Checkpoints
 from workloads.train.flops import model_flops
+from workloads.train.job import Job
 from workloads.train.step import make_trainer
 
 LORA = LoraSettings(rank=4, alpha=8)
@@ -157,3 +164,75 @@ def test_every_adapter_gets_a_gradient(adapters):
     fresh = dict(nnx.to_flat_state(nnx.State(adapters.init().params)))
     for path, leaf in flat:
         assert np.abs(np.asarray(leaf - fresh[path])).max() > 0, path
+
+
+def job(base, tokenizer_json, *, vocab_size=320, sequence_length=16, **changes):
+    text = Split(documents=2, text_bytes=9, tokens=9, rows=64, left_out_tokens=0, parts=())
+    corpus = Corpus(
+        digest="",
+        settings_digest="",
+        vocab_size=vocab_size,
+        sequence_length=sequence_length,
+        rows_per_group=64,
+        train=text,
+        held_out=text,
+        bytes_per_token=1,
+        unigram_entropy=1,
+        held_out_entropy=1,
+    )
+    values = {"mesh": TrainMesh(data=8), "steps": 30, "global_batch": 8, "warmup_steps": 0}
+    settings = TrainSettings(**{**values, **changes})
+    return Job(CONTRACT, settings, corpus, str(tokenizer_json.parent), "out", base)
+
+
+def test_a_corpus_of_the_models_own_tokenizer_is_taken(base, tokenizer_json, shallow):
+    taken = job(base, tokenizer_json, lora=LORA)
+    taken.check()
+    assert taken.model_config() == shallow
+
+
+def test_all_in_which_a_corpus_and_a_checkpoint_disagree_is_told_at_once(
+    base, tokenizer_json, tmp_path
+):
+    other = tmp_path / "tokenizer.json"
+    other.write_text(tokenizer_json.read_text() + "\n")
+    wrong = job(base, other, vocab_size=321, sequence_length=300, model=ModelSettings(layers=2))
+    with pytest.raises(UserError) as refusal:
+        wrong.check()
+    digests = [
+        hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        for path in (other, base / "tokenizer.json")
+    ]
+    model, packed, tokens, length = refusal.value.faults
+    assert model == f"model: sizes are given beside base, and {base} decides them; leave model out"
+    assert all(digest in packed for digest in digests)
+    assert tokens.startswith("data: the corpus has 321 tokens, and the model in")
+    assert "have 300 tokens" in length
+    assert length.endswith("made for 256; lower sequence_length to that")
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tokenizer_json, tmp_path):
+    with pytest.raises(UserError) as refusal:
+        job(tmp_path, tokenizer_json).check()
+    [line] = refusal.value.faults
+    assert line.startswith(f"base: {tmp_path}/config.json: no such file")
+
+
+def test_adapters_without_a_base_are_refused(tokenizer_json):
+    with pytest.raises(UserError, match="lora: adapters are of no use beside random weights"):
+        job(None, tokenizer_json, lora=LORA).check()
+
+
+def test_another_checkpoint_is_another_run(base, tokenizer_json, tmp_path):
+    tuned = job(base, tokenizer_json, lora=LORA)
+    output, digest = str(tmp_path / "run"), tuned.base_digest()
+    assert run.claim(output, tuned.settings, "c", digest) is None
+    assert run.claim(output, tuned.settings, "c", digest) is None
+    copied = shutil.copytree(base, tmp_path / "other")
+    (copied / "config.json").write_text((base / "config.json").read_text() + " ")
+    other = replace(tuned, base=copied)
+    wider = tuned.settings.model_copy(update={"lora": LoraSettings(rank=8, alpha=8)})
+    with pytest.raises(UserError) as refusal:
+        run.claim(output, wider, "c", other.base_digest())
+    faults = [line.split(" is ")[0] for line in refusal.value.faults]
+    assert faults == ["lora.rank", "model.base"]
