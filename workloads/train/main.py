@@ -17,7 +17,7 @@ from workloads import entrypoint
 from workloads.contract import SliceContract
 from workloads.data import corpus as corpora
 from workloads.data import storage
-from workloads.errors import UserError
+from workloads.errors import UserError, explain
 from workloads.log import say
 from workloads.model.config import ModelError
 from workloads.settings import TrainSettings
@@ -82,10 +82,8 @@ def _jobs(arguments: argparse.Namespace) -> list[Job]:
     output, base = storage.absolute(arguments.output), arguments.base and arguments.base.absolute()
     job = Job(contract, settings, corpus, arguments.corpus, output, base)
     if arguments.min_slices is not None:
-        read(partial(_check_fewest, contract, arguments.min_slices))
         job = replace(job, most_slices=contract.slices)
-        fewer = range(contract.slices - 1, arguments.min_slices - 1, -1)
-        others = [replace(contract, slices=slices) for slices in fewer]
+        others = read(partial(_fewer, contract, arguments.min_slices)) or []
     jobs = [job, *(read(partial(job.on, other)) for other in others)]
     for one in filter(None, jobs):
         read(one.check)
@@ -101,7 +99,7 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
     # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
     os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
     by_slice = {job.contract: job for job in jobs}
-    lost = 0
+    failures = 0
     while True:
         job = by_slice[choose()]
         if job is not jobs[0]:
@@ -109,13 +107,12 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
         try:
             outcome = _fit(job)
         except TrainingFailedError as error:
-            # A slice did not come back, and Ray would wait for that very one; or, of an elastic
-            # run, any failure, after which it goes on with what is left.
-            lost += 1
-            ours = isinstance(error, ControllerError) or job.most_slices is not None
-            if len(jobs) == 1 or not ours or lost > job.settings.max_failures:
+            # Ray has tried again, but knows of no other slices. Of an elastic run it has not.
+            failures += 1
+            gone = isinstance(error, ControllerError) and len(jobs) > 1
+            if failures > job.settings.max_failures or not (gone or job.most_slices):
                 raise
-            say(f"{_described(job)} lost; looking for what is there")
+            say(f"{_described(job)} failed: {explain(error)[0]}; looking for what is there")
             continue
         if isinstance(outcome, Result):
             return outcome
@@ -127,11 +124,13 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
             )
 
 
-def _check_fewest(contract: SliceContract, least: int) -> None:
+def _fewer(contract: SliceContract, least: int) -> list[SliceContract]:
+    """All numbers of these slices below the declared one. Raises UserError for none."""
     if not 1 <= least <= contract.slices:
         raise UserError(
             f"--min-slices: {least} of {contract.slices} slices; use 1 to {contract.slices}"
         )
+    return [replace(contract, slices=count) for count in range(contract.slices - 1, least - 1, -1)]
 
 
 def _choice(jobs: list[Job], arguments: argparse.Namespace) -> Callable[[], SliceContract]:

@@ -71,6 +71,6 @@ def test_a_lost_slice_is_trained_on_without_and_taken_again_when_it_is_back(slic
     assert "4 hosts of 2 slices" in resumed
     assert resumed.endswith(f"after step {saved}")
     assert steps(after)[0] == saved + 1  # nothing is lost on the way to more slices
-    lost = next(i for i, line in enumerate(before) if "2 of 2 slices lost" in line)
+    lost = next(i for i, line in enumerate(before) if "2 of 2 slices failed" in line)
     assert 20 <= steps(before[lost:])[0] - 1 <= steps(before[:lost])[-1]
     assert json.loads((output / "result.json").read_text())["steps"] == 400

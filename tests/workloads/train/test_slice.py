@@ -184,6 +184,13 @@ def test_what_does_not_fit_is_refused_before_the_slice_is_taken(tpu, corpus, tmp
     assert "model: attention_heads 2 is not a multiple of mesh axis tensor 3" in text
 
 
+def test_a_run_of_fewer_slices_than_one_or_more_than_all_is_refused(tpu, corpus, tmp_path):
+    for least in ("0", "2"):
+        job = train(tpu, corpus, tmp_path, "--min-slices", least)
+        assert job.finish(60) == 1
+        assert job.lines == [f"error: --min-slices: {least} of 1 slices; use 1 to 1"]
+
+
 def test_a_slice_that_is_not_whole_is_waited_for_and_then_given_up(tpu, corpus, tmp_path):
     tpu.lose_host(1)
     try:
