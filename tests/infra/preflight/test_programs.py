@@ -65,3 +65,34 @@ def test_a_folder_without_a_model_is_named(tmp_path):
     assert isinstance(served, Unknown)
     assert served.where == "raytpu:workloads[2]"
     assert served.why.startswith(f"chat: {tmp_path}/config.json: no such file")
+
+
+def test_a_run_from_a_checkpoint_is_of_its_sizes_and_of_its_corpus_length(tmp_path):
+    raw = {
+        "model_type": "qwen3",
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "head_dim": 8,
+        "max_position_embeddings": 4096,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    tokenizer = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 500}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    folder = {"path": str(tmp_path)}
+    corpus = {"name": "corpus", "kind": "data", "tokenizer": folder, "sequence_length": 128}
+    stack = changed(workloads__0=corpus)
+    stack["workloads"][1] |= {"base": folder, "lora": {"rank": 4, "alpha": 8}}
+    trained, served = of(stack)
+    (step,) = steps(trained)
+    assert (step.model.layers, step.model.vocab_size) == (3, 512)
+    assert step.sequence_length == 128
+    assert step.settings.lora.rank == 4
+    assert served.model == trained.model  # what serves it is as large
+
+    stack["workloads"][1]["base"] = {"path": "gs://models/some"}
+    told = [one.why for one in of(stack)]
+    assert told[0] == "pretrain: the model lies in gs://models/some, and no network is asked"

@@ -7,10 +7,12 @@ from tests.workloads.preflight.compiled import (
     EMBEDDING,
     HEAD_DIM,
     HEADS,
+    HIDDEN,
     LAYER,
     NORMS,
     PARAMETERS,
     TOKENS,
+    WIDE,
     compiler,
     serve,
     train,
@@ -48,6 +50,17 @@ def test_adam_keeps_two_numbers_beside_each_parameter(data_parallel):
     assert data_parallel.argument_bytes == pytest.approx(state + tokens + counters, abs=16)
     assert data_parallel.argument_bytes < data_parallel.hbm_bytes < 16 * 2**20
     assert data_parallel.fits
+
+
+def test_adapters_keep_the_model_once_and_three_numbers_for_each_of_theirs(ask, data_parallel):
+    measured = ask(train(dtype="bfloat16", lora={"rank": 4, "alpha": 8})).measured
+    sides = 4 * (HIDDEN + HEADS * HEAD_DIM) + 3 * (HIDDEN + WIDE)
+    state = BFLOAT16 * PARAMETERS + 3 * FLOAT32 * 4 * sides
+    tokens = BATCH / 4 * (TOKENS + 1) * INT32
+    assert measured.argument_bytes == pytest.approx(state + tokens + 2 * INT32, abs=16)
+    # No gradient of the matrices that stay: of their three products each lacks one.
+    assert 0.6 < measured.flops / data_parallel.flops < 0.8
+    assert sent(measured)["all-reduce"] < 0.2 * sent(data_parallel)["all-reduce"]
 
 
 def test_a_data_parallel_step_sends_its_gradients_once(data_parallel):
