@@ -110,7 +110,7 @@ def test_a_host_that_shows_fewer_devices_is_named_alone(tpu, tmp_path):
 def test_a_number_given_twice_is_found_before_jax_would_hang_on_it(tpu, tmp_path):
     with Host(tpu, 1, TPU_WORKER_ID="0"):
         job = check(tpu, tmp_path)
-        assert job.finish(60) == 1
+        assert job.finish(LIMIT_S) == 1
     twice, missing = [line for line in job.lines if line.startswith("error: ")]
     assert twice.startswith("error: slice slice-0: TPU_WORKER_ID 0: is that of host 0 of slice-0")
     assert "TPU_WORKER_ID 1: is that of no host of 0 to 1" in missing
@@ -119,11 +119,11 @@ def test_a_number_given_twice_is_found_before_jax_would_hang_on_it(tpu, tmp_path
 
 def test_a_host_that_stops_half_way_is_named_within_the_limit(tpu, tmp_path):
     job = check(tpu, tmp_path, contract=CONTRACT, limit_s=30, sizes_mib=[1] * 50, repeats=100)
-    job.wait_for("2 hosts are there", 60)
+    job.wait_for("2 hosts are there", LIMIT_S)
     stuck = processes("ray::CheckHost")[-1]
     number = stuck.environ()["TPU_WORKER_ID"]
     stuck.suspend()
-    assert job.finish(90) == 1
+    assert job.finish(LIMIT_S) == 1
     (line,) = [line for line in job.lines if line.startswith("error: ")]
     assert line.startswith(f"error: host {number} of slice-")
     assert "did not answer within" in line
@@ -134,7 +134,7 @@ def test_a_host_that_is_not_there_is_named(tpu, tmp_path):
     tpu.lose_host(2)
     try:
         job = check(tpu, tmp_path, "--slice-timeout-s", "3")
-        assert job.finish(90) == 1
+        assert job.finish(LIMIT_S) == 1
     finally:
         tpu.bring_back_host(2)
     *_, waited, absent = job.lines
@@ -189,8 +189,8 @@ def test_a_lost_host_takes_the_program_with_it_on_all_hosts(tpu, tmp_path):
     lost = time.monotonic()
     tpu.lose_host(1)
     try:
-        assert job.finish(60) == 1
-        assert time.monotonic() - lost < 60
+        assert job.finish(LIMIT_S) == 1
+        assert time.monotonic() - lost < LIMIT_S
     finally:
         tpu.bring_back_host(1)
     (line,) = [line for line in job.lines if line.startswith("error: ")]
