@@ -37,7 +37,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         if mesh:
             yield from _rows(f"{where}.max_batch", server.max_batch, mesh, scope)
         if whole:
-            yield from _part(f"{where}.replica_topology", server, whole, scope)
+            yield from _part(f"{where}.replica_topology", server, whole, entries)
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
             yield from _one_copy(f"{where}.mesh.data", server, mesh, scope)
@@ -133,26 +133,25 @@ def _servable(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Ite
         )
 
 
-def _part(where: str, server: ServeSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
+def _part(where: str, server: ServeSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
     """Serve LLM takes whole slices; ours takes the parts that Ray can reserve."""
-    if server.replica_topology is None:
+    part, scope = server.replica_topology, entries.scope
+    if part is None:
         return
     shape = f"{tpu.topology} on {tpu.machine.name}"
+    others = [one.name for one in entries.beside(tpu) if one.part_topologies]
     if server.engine == "vllm":
-        yield scope.problem(
-            where,
-            server.replica_topology,
-            f"is no whole slice, and a replica of vLLM takes all of slice {tpu.name}, {shape}",
-            "leave it out, or use engine jax",
-        )
-    elif server.replica_topology not in tpu.part_topologies:
+        what = f"is no whole slice, and a replica of vLLM takes all of slice {tpu.name}, {shape}"
+        yield scope.problem(where, part, what, "leave it out, or use engine jax")
+    elif part not in tpu.part_topologies:
         parts = ", ".join(tpu.part_topologies)
-        yield scope.problem(
-            where,
-            server.replica_topology,
-            f"is no part that Ray can reserve of slice {tpu.name}, {shape}",
-            f"use one of {parts}, or leave it out" if parts else "leave it out",
-        )
+        what = f"is no part that Ray can reserve of slice {tpu.name}, {shape}"
+        fix = f"use one of {parts}, or leave it out" if parts else "leave it out"
+        yield scope.problem(where, part, what, fix)
+    elif tpu.count > 1 or others:
+        rival = f"slice {others[0]}" if others else f"{tpu.count} copies of slice {tpu.name}"
+        what = f"would be looked for in the first slice that Ray finds, and there are {rival} too"
+        yield scope.problem(where, part, what, "use count 1, and no other slice that has parts")
 
 
 def _one_copy(where: str, server: ServeSpec, mesh: MeshSettings, scope: Scope) -> Iterator[Problem]:

@@ -74,8 +74,8 @@ class SliceEngine:
     """One copy of the model on the devices of one slice."""
 
     def __init__(self, args: AppArgs) -> None:
-        versions.check_host()
         self._closing = ExitStack()
+        versions.check_host()
         # Here: only the replica may take the chips.
         from workloads.serve.engine import Engine
 

@@ -1,5 +1,7 @@
 """The chips of a replica over several hosts: a slice, or a part of one, whole or not at all."""
 
+import itertools
+import random
 import time
 from collections.abc import Sequence
 from typing import cast
@@ -22,8 +24,10 @@ from workloads.slices import SLICE_TIMEOUT_S
 
 Held = SlicePlacementGroup | SubslicePlacementGroup
 
-PART_TIMEOUT_S = 10
-"""For a part that was free a moment ago: another replica may have been quicker."""
+PART_TIMEOUT_S = 5
+"""For a part that is free, which takes milliseconds."""
+LAYOUT_TIMEOUT_S = 20
+"""For Ray's look into the layout. Later than another, it waits as long for a slice all free."""
 HOST_EDGE = 2
 """A host of which there are parts is a square of 2 x 2 chips."""
 PROCESS_PORT = 8476
@@ -64,28 +68,38 @@ def reserve(tpu: SliceContract, timeout_s: float = SLICE_TIMEOUT_S) -> SlicePlac
 def reserve_part(
     tpu: SliceContract, parent_topology: str, timeout_s: float = SLICE_TIMEOUT_S
 ) -> SubslicePlacementGroup:
-    """A free part of a slice of `parent_topology`, as `tpu` describes it.
+    """A free part of the slice of `parent_topology`, as `tpu` describes it.
 
-    Ray looks for a part and then reserves it, and looks into the layout of a slice by reserving all
-    of it: what it does not find may only be someone else's for that moment. Raises UserError if it
-    finds none within `timeout_s`.
+    One after the other is asked for, in any order: left to choose, Ray 2.60 takes a host of which
+    all chips are in use for a free one, and returns the first part for ever. It also looks into the
+    layout of a slice by reserving all of it, so what it refuses may be free a moment later. Raises
+    UserError if it gives none within `timeout_s`.
     """
     what = f"slice {tpu.name}: a part {tpu.topology} of {tpu.accelerator_type} {parent_topology}"
     say(f"waiting for {what} (limit {timeout_s} s)")
-    deadline, why = time.monotonic() + timeout_s, "another replica was quicker"
+    deadline, why = time.monotonic() + timeout_s, "all are in use"
+    indices = itertools.cycle(random.sample(range(tpu.slices), tpu.slices))
     while time.monotonic() < deadline:
         try:
-            held = subslice_placement_group(
-                tpu.topology, tpu.accelerator_type, chips_per_vm=tpu.chips_per_host
-            )
+            held = _part(tpu, next(indices))
         except (RuntimeError, TimeoutError, ValueError) as error:
             why = " ".join(explain(error))
-        else:
-            if held.parent_topology == parent_topology and placed(held).wait(PART_TIMEOUT_S):
-                return held
-            held.shutdown()
-        time.sleep(1)
+            time.sleep(1)
+            continue
+        if held.parent_topology == parent_topology and placed(held).wait(PART_TIMEOUT_S):
+            return held
+        held.shutdown()
     raise UserError(f"{what} could not be reserved within {timeout_s} s ({why})")
+
+
+def _part(tpu: SliceContract, index: int) -> SubslicePlacementGroup:
+    return subslice_placement_group(
+        tpu.topology,
+        tpu.accelerator_type,
+        chips_per_vm=tpu.chips_per_host,
+        head_reservation_timeout_s=LAYOUT_TIMEOUT_S,
+        subslice_index=index,
+    )
 
 
 def placed(held: Held) -> PlacementGroup:

@@ -113,6 +113,13 @@ def test_a_replica_takes_a_part_that_ray_can_reserve(topology, part, line):
     assert told == [] if line is None else line in only(told, place)
 
 
+def test_parts_are_those_of_one_slice_since_ray_looks_into_no_second():
+    slice_ = {**MULTI_HOST, "topology": "4x4", "count": 2}
+    jax = {**JAX, "replica_topology": "2x4", "mesh": {"data": 4, "tensor": 2}}
+    line = only(faults(on_gke(slices__1=slice_, workloads__2=jax)), "workloads[2].replica_topology")
+    assert "there are 2 copies of slice chat too; use count 1" in line
+
+
 def test_the_mesh_of_a_replica_covers_its_part():
     part = {**JAX, "replica_topology": "2x4"}
     slice_ = {**MULTI_HOST, "topology": "4x4"}

@@ -12,7 +12,7 @@ CHAT = {
     "mesh": {"data": 2, "tensor": 4},
 }
 WHOLE = {"name": "chat", "machine_type": "ct6e-standard-4t", "topology": "2x4", "count": 2}
-SQUARE = {**WHOLE, "topology": "4x4"}
+SQUARE = {**WHOLE, "topology": "4x4", "count": 1}
 
 
 def service(slice_, **more):
@@ -35,9 +35,9 @@ def test_each_replica_is_told_a_slice_of_two_hosts_that_the_operator_makes():
 
 def test_parts_are_told_to_the_server_alone_and_the_operator_makes_whole_slices():
     group, args = service(SQUARE, replica_topology="2x4")
-    assert (group["replicas"], group["numOfHosts"]) == (2, 4)
+    assert (group["replicas"], group["numOfHosts"]) == (1, 4)
     selector = group["template"]["spec"]["nodeSelector"]
     assert selector["cloud.google.com/gke-tpu-topology"] == "4x4"
     told = args["slice"]
-    assert (told["topology"], told["hosts"], told["slices"]) == ("2x4", 2, 4)
-    assert (args["parent_topology"], args["replicas"]) == ("4x4", 4)
+    assert (told["topology"], told["hosts"], told["slices"]) == ("2x4", 2, 2)
+    assert (args["parent_topology"], args["replicas"]) == ("4x4", 2)
