@@ -62,8 +62,9 @@ def labels(topology):
     return {"ray.io/accelerator-type": "TPU-V6E", "ray.io/tpu-topology": topology}
 
 
-def simulated(chips):
+def simulated(chips, folder):
     return {
+        "JAX_COMPILATION_CACHE_DIR": f"{folder}-compiled",
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
     }
@@ -99,11 +100,12 @@ def start(cluster, folder, dashboard_port):
         **common,
         num_cpus=1,
         labels=labels("4x4"),
-        env_vars=simulated(2),
+        env_vars=simulated(2, folder),
         include_dashboard=True,
         dashboard_port=dashboard_port,
     )
-    return cluster.add_node(**common, num_cpus=2, labels=labels("2x2"), env_vars=simulated(4))
+    variables = simulated(4, folder)
+    return cluster.add_node(**common, num_cpus=2, labels=labels("2x2"), env_vars=variables)
 
 
 def deployed(dashboard, port, args):
