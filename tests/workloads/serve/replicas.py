@@ -2,10 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import socket
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -34,7 +34,7 @@ WAIT_S = 120
 LIBTPU = Path(infra.local.__file__).parent / "simulated"
 
 
-@contextmanager
+@contextlib.contextmanager
 def connected(tmp_path_factory, contract, slices, module: ModuleType):
     """Simulated slices, and this process as a driver whose own code `module` goes to workers."""
     # Ray's sockets lie in its folder, and a socket's path is at most 107 bytes long.
@@ -53,7 +53,7 @@ def connected(tmp_path_factory, contract, slices, module: ModuleType):
         tpu.cluster.shutdown()
 
 
-@contextmanager
+@contextlib.contextmanager
 def deployed(folder, contract, **more):
     """A client of the application."""
     with socket.socket() as listener:
@@ -122,9 +122,13 @@ def free_chips():
 
 def host_processes(worker_id):
     """Of this test's own cluster."""
-    mine = psutil.Process().children(recursive=True)
-    named = [one for one in mine if one.name().startswith("ray::Host")]
-    return [one for one in named if one.environ().get("TPU_WORKER_ID") == worker_id]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            hosts = process.name().startswith("ray::Host")
+            if hosts and process.environ().get("TPU_WORKER_ID") == worker_id:
+                found.append(process)
+    return found
 
 
 def replicas_running():
