@@ -76,8 +76,8 @@ def _attempts(
             return number, ended.returned
         run.show(ended)
         if not ended.again or number == most:
-            raise UserError(ended.fault)
-        say(f"attempt {number} of {most} failed: {ended.fault}")
+            raise UserError(*ended.faults)
+        say(f"attempt {number} of {most} failed: {ended.faults[0]}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from workloads.spmd.program import Context, Part
 class Failure:
     """Of the host that failed first; the others fail because of it, or wait for it."""
 
-    fault: str
+    faults: tuple[str, ...]
     last_lines: tuple[str, ...]
     again: bool
     """Whether another attempt may end otherwise."""
@@ -91,18 +91,17 @@ class _Watch:
     def _first_failure(self) -> Failure:
         place = min(self._failed, key=lambda place: self._ended[place].at_s)
         ended = self._ended[place]
-        fault = "; ".join(ended.faults) or f"{self._group[place].host}: {ended.error}"
+        faults = ended.faults or (f"{self._group[place].host}: {ended.error}",)
         # What the first host printed is in the log already.
-        return Failure(fault, ended.last_lines if place else (), not ended.faults)
+        return Failure(faults, ended.last_lines if place else (), not ended.faults)
 
     def _hung(self) -> Failure:
         hosts = ", ".join(str(self._group[place].host) for place in self._waiting.values())
-        return Failure(
-            f"no line for {self._quiet_limit_s:.0f} s, and no end on {hosts}; see where they "
-            "wait, or raise quiet_limit_s",
-            (),
-            again=True,
+        fault = (
+            f"no line for {self._quiet_limit_s:.0f} s, and no end on {hosts}; see where they wait, "
+            "or raise quiet_limit_s"
         )
+        return Failure((fault,), (), again=True)
 
 
 def show(failure: Failure) -> None:
