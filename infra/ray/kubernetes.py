@@ -11,6 +11,9 @@ from infra.ray.failures import last_line, log_command, look, patience, still_to_
 from infra.ray.objects import KubernetesObject, Manifest, objects
 from infra.ray.waits import FAILED, WAIT_FOR
 
+AFTER = "raytpu/after"
+METADATA = ("metadata",)
+HEAD_METADATA = ("spec", "rayClusterConfig", "headGroupSpec", "template", "metadata")
 CRD_ATTEMPTS = 60
 """GKE installs the CRDs of its add-ons after the cluster, that of compute classes up to an hour
 after. The provider gives up an unknown kind about a minute after it first tried."""
@@ -63,14 +66,25 @@ class Workloads(pulumi.ComponentResource):
         )
 
     def _after_success(self, one: KubernetesObject) -> Manifest:
-        """Names the jobs before it, as known only when they have succeeded."""
+        """Tells it of the jobs before it, which are known only when they have succeeded.
+
+        A service is told in its pods, so that it changes with the model that it read, in the way of
+        its upgrades. In the metadata it would go, whatever is declared, before the job does: it is
+        by them that Pulumi tells objects apart.
+        """
         before = [self._went_well[key] for key in one.after if key in self._went_well]
         if not before:
             return one.manifest
-        metadata = one.manifest["metadata"]
-        names = pulumi.Output.all(*before).apply(",".join)
-        annotations = {**metadata.get("annotations", {}), "raytpu/after": names}
-        return {**one.manifest, "metadata": {**metadata, "annotations": annotations}}
+        place = HEAD_METADATA if one.kind == "RayService" else METADATA
+        return annotated(one.manifest, place, {AFTER: pulumi.Output.all(*before).apply(",".join)})
+
+
+def annotated(manifest: Manifest, place: Sequence[str], annotations: Manifest) -> Manifest:
+    """The manifest with more annotations in the metadata that is at `place`."""
+    if not place:
+        return {**manifest, "annotations": {**manifest.get("annotations", {}), **annotations}}
+    first, *others = place
+    return {**manifest, first: annotated(manifest.get(first, {}), others, annotations)}
 
 
 class Object(pulumi.CustomResource):
@@ -80,6 +94,7 @@ class Object(pulumi.CustomResource):
     custom resources does not give what the cluster says of them.
     """
 
+    metadata: pulumi.Output[dict[str, Any]]
     status: pulumi.Output[dict[str, Any] | None]
 
     def __init__(self, name: str, manifest: Manifest, opts: pulumi.ResourceOptions) -> None:
@@ -92,10 +107,14 @@ class Object(pulumi.CustomResource):
         )
 
     def went_well(self, job: KubernetesObject) -> pulumi.Output[str]:
-        """The job's key, once it is as far as it is waited for. Raises RunError if it failed."""
-        return pulumi.Output.all(self.status, self.urn).apply(
+        """Key and UID of the job, once it is as far as it is waited for.
+
+        Raises RunError if it failed.
+        """
+        checked = pulumi.Output.all(self.status, self.urn).apply(
             lambda known: check_job(job, cast("dict[str, Any]", known[0] or {}), known[1])
         )
+        return pulumi.Output.concat(checked, " ", self.metadata["uid"])
 
 
 def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:

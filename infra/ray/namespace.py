@@ -12,6 +12,7 @@ from infra.gke.names import BUDGET, KUBERAY, namespace
 from infra.ray.manifests import kuberay
 from infra.ray.pods import WORKLOAD_LABEL
 from infra.tpu.catalog import CHIP_RESOURCE
+from infra.tpu.slice import TpuSlice
 
 Manifest = dict[str, Any]
 
@@ -103,10 +104,13 @@ def _quota(config: StackConfig) -> Manifest:
 
 def declared_chips(config: StackConfig) -> int:
     """The most that the stack's workloads can ask for at once."""
-    doubled = {
-        w.slice for w in config.workloads if isinstance(w, ServeSpec) and w.upgrade == "new_cluster"
-    }
-    return sum(tpu.most_chips * (2 if tpu.name in doubled else 1) for tpu in config.slices)
+    return sum(tpu.most_chips * sets_at_once(config, tpu) for tpu in config.slices)
+
+
+def sets_at_once(config: StackConfig, tpu: TpuSlice) -> int:
+    """How often all copies of a slice are there: twice while an upgrade fills a second cluster."""
+    served = [w for w in config.workloads if isinstance(w, ServeSpec) and w.slice == tpu.name]
+    return 2 if any(w.upgrade == "new_cluster" for w in served) else 1
 
 
 def _default_policy(config: StackConfig) -> Manifest:

@@ -5,8 +5,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.cluster.pods import bare, machine  # noqa: F401 - fixtures
+from tests.gke.cloud_stack import stack_file
 from tests.tools.project import REPOSITORY
 from tools.cluster import operator
 from tools.cluster.control_plane import ControlPlane
@@ -41,8 +43,15 @@ def control_plane(programs, tmp_path_factory) -> Iterator[ControlPlane]:  # noqa
 
 @pytest.fixture(scope="session")
 def cluster(programs, tmp_path_factory) -> Iterator[Instance]:  # noqa: ARG001 - built before
-    """A cluster with the nodes of stack `existing`, the operator and a bucket: pods run."""
+    """A cluster with the nodes of stack `existing`, the operator and a bucket: pods run.
+
+    There is one node more, for the second cluster of an upgrade.
+    """
+    declared = yaml.safe_load(stack_file("existing").read_text())
+    declared["config"]["raytpu:workloads"][-1]["upgrade"] = "new_cluster"
+    spare = tmp_path_factory.mktemp("spare") / "Pulumi.existing.yaml"
+    spare.write_text(yaml.safe_dump(declared))
     instance = Instance(tmp_path_factory.mktemp("cluster"))
-    instance.start("existing", outlives_us=False)
+    instance.start(str(spare), outlives_us=False)
     yield instance
     instance.stop()

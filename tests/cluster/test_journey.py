@@ -1,16 +1,21 @@
 """The stack `existing` as it is shipped, by the real provider and operator, on pods that run."""
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
+import psutil
 import pytest
 from kubernetes.config import new_client_from_config
 
 from tests.cluster.real_stack import RealStack
-from tests.cluster.seen import items, names, ray, request
+from tests.cluster.seen import ApiServerError, items, names, ray, request
 from tests.tools.project import Done
+from tools.cluster import operator
+from tools.cluster.instance import Instance
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -19,16 +24,15 @@ PODS = f"/api/v1/namespaces/{TEAM}/pods"
 POOL = "cloud.google.com/gke-nodepool"
 UP_LIMIT_S = 1200
 LOOK_S = 0.5
+ANSWER_LIMIT_S = 20
 QUESTION = {"model": "chat", "prompt": "The value of a class", "max_tokens": 4, "temperature": 0}
 
 
 @dataclass
 class Watcher:
-    """Where each pod with chips was, seen while something else goes on."""
+    """Looks at something again and again while something else goes on."""
 
-    api: Any
-    nodes: dict[str, str] = field(default_factory=dict)
-    """By the name of the pod."""
+    look: Callable[[], None]
 
     def __enter__(self) -> Self:
         self._over = threading.Event()
@@ -42,10 +46,19 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_S):
-            for pod in items(self.api, PODS):
-                chips = pod["spec"]["containers"][0]["resources"].get("limits", {})
-                if "google.com/tpu" in chips and "nodeName" in pod["spec"]:
-                    self.nodes[pod["metadata"]["name"]] = pod["spec"]["nodeName"]
+            self.look()
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """To another image, while questions are asked without end."""
+
+    done: Done
+    cluster: str
+    """The Ray cluster that serves after it."""
+    images: set[str]
+    answered: int
+    failed: list[str]
 
 
 @dataclass(frozen=True)
@@ -64,11 +77,12 @@ class Journey:
     cluster_after_edit: str
     clusters_after_edit: list[str]
     answer_after_edit: dict[str, Any]
-    replaced: Done
-    cluster_after_image: str
-    images: set[str]
+    in_place: Upgrade
+    by_new_cluster: Upgrade
     destroyed: Done
     left: list[str]
+    processes: list[str]
+    """That are there after all this and were not before it."""
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +90,14 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
     kubeconfig = cluster.ready()["kubeconfig"]
     api = new_client_from_config(kubeconfig)
     stack = RealStack(tmp_path_factory.mktemp("journey"), kubeconfig, limit_s=UP_LIMIT_S)
-    with Watcher(api) as watcher:
+    before = processes(cluster)
+    nodes: dict[str, str] = {}
+    with Watcher(lambda: nodes.update(tpu_nodes(api))):
         up = stack.up()
     assert up.code == 0, up.output
     first = {
         "jobs": by_name(api, ray(TEAM, "rayjobs")),
-        "nodes": watcher.nodes,
+        "nodes": nodes,
         "pools": {
             name: node["metadata"]["labels"][POOL]
             for name, node in by_name(api, "/api/v1/nodes").items()
@@ -90,8 +106,8 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
         "again": stack.preview("--diff", "--expect-no-changes"),
         "cluster": serving(api),
     }
-    data, pretrain, chat = stack.declared["workloads"]
-    stack.declare(workloads=[data, pretrain, {**chat, "max_batch": 4}])
+    *jobs, chat = stack.declared["workloads"]
+    stack.declare(workloads=[*jobs, {**chat, "max_batch": 4}])
     edited = stack.up()
     edit = {
         "edited": edited,
@@ -99,16 +115,63 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
         "clusters_after_edit": names(api, ray(TEAM, "rayclusters")),
         "answer_after_edit": ask(api),
     }
-    image = stack.declared["images"]["ray"]
-    stack.declare(images={"ray": f"{image}-new"})
-    replaced = stack.up()
-    new = {
-        "replaced": replaced,
-        "cluster_after_image": serving(api),
-        "images": {pod["spec"]["containers"][0]["image"] for pod in items(api, PODS)},
-    }
-    destroyed = stack.destroy()
-    return Journey(stack, up, **first, **edit, **new, destroyed=destroyed, left=left(api))
+    in_place = upgrade(api, stack, "new")
+    stack.declare(workloads=[*jobs, {**chat, "max_batch": 4, "upgrade": "new_cluster"}])
+    assert stack.up().code == 0
+    by_new_cluster = upgrade(api, stack, "newer")
+    return Journey(
+        stack,
+        up,
+        **first,
+        **edit,
+        in_place=in_place,
+        by_new_cluster=by_new_cluster,
+        destroyed=stack.destroy(),
+        left=left(api),
+        processes=sorted(processes(cluster) - before),
+    )
+
+
+def upgrade(api: Any, stack: RealStack, tag: str) -> Upgrade:
+    image = stack.declared["images"]["ray"].rpartition(":")[0]
+    stack.declare(images={"ray": f"{image}:{tag}"})
+    answered: list[str] = []
+    failed: list[str] = []
+
+    def try_it() -> None:
+        try:
+            answered.append(ask(api, ANSWER_LIMIT_S)["id"])
+        except (httpx.HTTPError, ApiServerError) as error:
+            failed.append(repr(error))
+
+    with Watcher(try_it):
+        done = stack.up()
+    images = {pod["spec"]["containers"][0]["image"] for pod in items(api, PODS)}
+    return Upgrade(done, serving(api), images, len(answered), failed)
+
+
+def processes(cluster: Instance) -> set[str]:
+    """Of all that the cluster runs: its programs, and what its pods are.
+
+    Without the operator, whose pod may start after the cluster is ready, and start again.
+    """
+    supervisor = cluster.process()
+    assert supervisor
+    found = set()
+    for process in supervisor.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found.add(f"{process.pid} {' '.join(process.cmdline())}")
+    return {one for one in found if operator.NAME not in one}
+
+
+def tpu_nodes(api: Any) -> dict[str, str]:
+    """Where each pod with chips is, by its name."""
+    found = {}
+    for pod in items(api, PODS):
+        chips = pod["spec"]["containers"][0]["resources"].get("limits", {})
+        if "google.com/tpu" in chips and "nodeName" in pod["spec"]:
+            found[pod["metadata"]["name"]] = pod["spec"]["nodeName"]
+    return found
 
 
 def by_name(api: Any, path: str) -> dict[str, dict[str, Any]]:
@@ -120,11 +183,11 @@ def serving(api: Any) -> str:
     return service["status"]["activeServiceStatus"]["rayClusterName"]
 
 
-def ask(api: Any) -> dict[str, Any]:
+def ask(api: Any, limit_s: float = 120) -> dict[str, Any]:
     """What the model says at the service's cluster address."""
     service = request(api, "GET", f"/api/v1/namespaces/{TEAM}/services/chat-serve-svc")
     url = f"http://{service['spec']['clusterIP']}:8000/v1/completions"
-    answer = httpx.post(url, json=QUESTION, timeout=120)
+    answer = httpx.post(url, json=QUESTION, timeout=limit_s)
     answer.raise_for_status()
     return answer.json()
 
@@ -166,12 +229,27 @@ def test_a_serve_config_edit_needs_no_second_cluster(journey):
 
 
 def test_another_image_replaces_the_cluster_in_place(journey):
-    """As upgrade: in_place says: the old one goes first, for there are chips for one alone."""
-    assert journey.replaced.code == 0, journey.replaced.output
-    assert journey.cluster_after_image != journey.cluster
-    assert {one.rpartition("-")[2] for one in journey.images} == {"new"}
+    """As upgrade: in_place says: the old one goes first, for the quota has chips for one alone."""
+    upgraded = journey.in_place
+    assert upgraded.done.code == 0, upgraded.done.output
+    assert upgraded.cluster != journey.cluster
+    assert {one.rpartition(":")[2] for one in upgraded.images} == {"new"}
+    assert upgraded.failed
+
+
+def test_with_upgrade_new_cluster_no_question_stays_unanswered(journey):
+    upgraded = journey.by_new_cluster
+    assert upgraded.done.code == 0, upgraded.done.output
+    assert upgraded.cluster != journey.in_place.cluster
+    assert "newer" in {one.rpartition(":")[2] for one in upgraded.images}
+    assert upgraded.answered
+    assert upgraded.failed == []
 
 
 def test_in_the_end_nothing_is_left(journey):
     assert journey.destroyed.code == 0, journey.destroyed.output
     assert journey.left == []
+
+
+def test_in_the_end_no_process_is_left(journey):
+    assert journey.processes == []

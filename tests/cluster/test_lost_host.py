@@ -46,12 +46,14 @@ def loss(cluster, provider, tmp_path_factory) -> Loss:  # noqa: ARG001 - built b
     stack.declare(workloads=[corpus, {**long, "wait_for": "finish"}])
     log = ""
 
+    up = stack.start_up()
+
     def told(words: str) -> bool:
         nonlocal log
         log = driver_log(api) or log
+        assert up.poll() is None or words in log, finished(up, LIMIT_S).output
         return words in log
 
-    up = stack.start_up()
     # What is told of step 30 comes after the save of step 20 was waited for.
     wait_for("step 30", lambda: told(f"step 30/{STEPS}"), LIMIT_S)
     before = items(api, WORKERS)

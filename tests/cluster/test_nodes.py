@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.config import load, stackfile
 from infra.ray import pods
@@ -105,6 +106,20 @@ def test_each_host_of_a_stack_has_a_node_that_takes_its_pod(name):
         for node in fitting:  # GKE itself adds the toleration of a class
             assert taints(node).keys() - tolerated <= {"cloud.google.com/compute-class"}
             assert node["status"]["allocatable"]["google.com/tpu"] == str(declared.chips_per_host)
+
+
+def test_an_upgrade_to_a_new_cluster_finds_as_many_nodes_again(tmp_path):
+    declared = yaml.safe_load((STACKS / "Pulumi.existing.yaml").read_text())
+    declared["config"]["raytpu:workloads"][-1]["upgrade"] = "new_cluster"
+    file = tmp_path / "Pulumi.spare.yaml"
+    file.write_text(yaml.safe_dump(declared))
+    upgraded = load(stackfile.read(file), stack="existing", encrypted=True)
+    before, after = (
+        [node["metadata"]["name"] for node in stack_nodes(config)]
+        for config in (stack("existing"), upgraded)
+    )
+    assert {*after} - {*before} == {"gke-chat-0-2-0"}
+    assert len(after) == len({*after}) == len(before) + 1
 
 
 def test_there_is_room_for_many_heads_without_chips():

@@ -8,6 +8,7 @@ all stages of its kind at once, or stays in the first.
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,7 @@ class Kubernetes(Api):
         known = BORN_WITH | {one["metadata"]["name"] for one in self.objects("Namespace")}
         if namespace and namespace not in known:
             raise RefusedError(f'namespaces "{namespace}" not found')
+        made.filled["metadata.uid"] = str(uuid.uuid4())
         self._play(made)
 
     def update(self, made: Made, args: Args) -> None:

@@ -14,6 +14,7 @@ from infra.config.cluster import region
 from infra.gke import names
 from infra.gke.addresses import CPU_PODS_PER_NODE, TPU_PODS_PER_NODE
 from infra.gke.compute_class import CLASS_LABEL, class_name
+from infra.ray.namespace import sets_at_once
 from infra.tpu.capacity import Kind
 from infra.tpu.catalog import CHIP_RESOURCE
 from infra.tpu.node import IMAGE_GIB, allocatable, for_all_pods, pod_disk_gib
@@ -42,6 +43,8 @@ _CAPACITY_KEYS: dict[Kind, str] = {
 def stack_nodes(config: StackConfig) -> list[Manifest]:
     """Of the preferred shape of each slice, by the first way of its ladder; and the CPU nodes.
 
+    Where an upgrade brings up a second cluster, there are slices for both.
+
     Raises TypeError for a local stack, which has no nodes.
     """
     if isinstance(config.cluster, LocalCluster):
@@ -52,7 +55,8 @@ def stack_nodes(config: StackConfig) -> list[Manifest]:
         by_class = class_name(config, tpu)
         own = {names.SLICE_LABEL: tpu.name} if made_here and by_class is None else {}
         zone = _zone(config.cluster.zones, tpu)
-        nodes += slice_nodes(tpu, zone=zone, compute_class=by_class, labels=own)
+        sets = sets_at_once(config, tpu)
+        nodes += slice_nodes(tpu, zone=zone, compute_class=by_class, labels=own, sets=sets)
     zones = [*config.cluster.zones, *(_zone((), tpu) for tpu in config.slices), DEFAULT_ZONE]
     return [*nodes, *cpu_nodes(zones[0])]
 
@@ -63,6 +67,7 @@ def slice_nodes(
     zone: str,
     compute_class: str | None = None,
     labels: Mapping[str, str] | None = None,
+    sets: int = 1,
 ) -> list[Manifest]:
     """The hosts of all copies of one shape.
 
@@ -71,6 +76,7 @@ def slice_nodes(
         zone: Where they are.
         compute_class: The class that made them, if one did.
         labels: Those of whoever made the node pools.
+        sets: How often all copies are there.
     """
     kind = tpu.capacity[0].kind
     common = {
@@ -84,10 +90,11 @@ def slice_nodes(
         common[key] = taints[key] = "true"
     if compute_class:
         common[CLASS_LABEL] = taints[CLASS_LABEL] = compute_class
-    pools = zip(names.pool_names(tpu), tpu.pools, strict=True)
+    pools = [*zip(names.pool_names(tpu), tpu.pools, strict=True)]
+    more = [(f"{pool}-{number}", size) for number in range(2, sets + 1) for pool, size in pools]
     return [
         _node(pool, index, zone, labels=common, taints=taints, status=_tpu_status(tpu))
-        for pool, size in pools
+        for pool, size in (*pools, *more)
         for index in range(size)
     ]
 

@@ -13,6 +13,7 @@ from infra.ray.objects import KubernetesObject
 from tests.infra.ray.stacks import SERVE, gke, shipped
 
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # noqa: S105 - by which Pulumi marks a secret
+UID = "6b2f8f0e-6c5e-4f0f-9a55-5b7d8f2a8a11"
 SUCCEEDED = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
 FAILED = {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded", "message": "too late"}
 CHAT = {"name": "chat", "machine_type": "ct6e-standard-8t", "topology": "2x4"}
@@ -26,7 +27,8 @@ class Kubernetes(Mocks):
         raise AssertionError(args.token)
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
-        return args.name, {**args.inputs, "status": self.status}
+        metadata = {**args.inputs.get("metadata", {}), "uid": UID}
+        return args.name, {**args.inputs, "metadata": metadata, "status": self.status}
 
 
 class Monitor(MockMonitor):
@@ -89,7 +91,16 @@ def test_training_is_registered_after_the_corpus_has_been_checked():
     made = register(shipped("staging"))
     assert [*made].index("ray-rayjob-corpus") < [*made].index("ray-rayjob-pretrain")
     annotations = MessageToDict(made["ray-rayjob-pretrain"].object)["metadata"]["annotations"]
-    assert annotations["raytpu/after"] == "RayJob/corpus"
+    assert annotations["raytpu/after"] == f"RayJob/corpus {UID}"
+
+
+def test_what_a_service_serves_is_told_in_its_pods_so_that_it_changes_with_them():
+    """By its metadata Pulumi tells an object apart: it would go before a job that is replaced."""
+    made = register(shipped("existing"))
+    service = MessageToDict(made["ray-rayservice-chat"].object)
+    head = service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]
+    assert head["metadata"]["annotations"]["raytpu/after"] == f"RayJob/pretrain {UID}"
+    assert "raytpu/after" not in service["metadata"]["annotations"]
 
 
 def test_a_failed_job_ends_the_run_before_what_reads_of_it_takes_a_slice():

@@ -31,6 +31,7 @@ CHIPS = {
     "llama-70b": 8,
     "mistral-7b": 2 * 4,
     "qwen3-lora": 8 + 8,
+    "second-choice": 32 + 16,
     "tpu7x": 8,
     "two-shapes": 32 + 16,
     "v5e": 8,
