@@ -11,6 +11,7 @@ from infra.errors import Problem
 def faults(entries: Entries) -> Iterator[Problem]:
     yield from _code_of_this_machine(entries)
     yield from _checked_fallbacks(entries)
+    yield from _checked_fewer_slices(entries)
 
 
 def _code_of_this_machine(entries: Entries) -> Iterator[Problem]:
@@ -38,4 +39,16 @@ def _checked_fallbacks(entries: Entries) -> Iterator[Problem]:
                 f"looks at {tpu.topology} on {tpu.machine.name} alone, and slice "
                 f"{entries.scope.quote(tpu.name)} has a fallback",
                 "leave slice_check out, or the fallback",
+            )
+
+
+def _checked_fewer_slices(entries: Entries) -> Iterator[Problem]:
+    """The check waits for all slices, and the run would not begin with fewer."""
+    for where, trainer in entries.trained.items():
+        if trainer.slice_check and trainer.min_slices:
+            yield entries.scope.problem(
+                f"{where}.min_slices",
+                trainer.min_slices,
+                "would do for the run, but slice_check waits for all slices",
+                "leave one of the two out",
             )

@@ -92,6 +92,12 @@ def test_a_check_before_a_job_knows_no_second_choice():
     assert "looks at 4x4 on ct6e-standard-4t alone, and slice 'train' has a fallback" in line
 
 
+def test_a_check_before_a_job_waits_for_all_slices():
+    stack = on_gke(slices__0__count=2, workloads__1__min_slices=1, workloads__1__slice_check=True)
+    [line] = [line for line in faults(stack) if "slice_check" in line]
+    assert line.startswith("raytpu:workloads[1].min_slices: 1 would do for the run")
+
+
 def test_both_ask_for_one_shape_and_a_slice_of_their_own_on_gke():
     for kind in (SPMD, CHECK):
         shared = only(faults(gke(kind, slice="train")), "workloads[3].slice")
