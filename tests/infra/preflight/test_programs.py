@@ -6,7 +6,8 @@ from typing import Any
 from infra.preflight.programs import Subject, Unknown, steps, subjects
 from tests.infra.config.stack import changed, on_gke, read
 from workloads.model.config import ModelConfig
-from workloads.settings import ModelSettings
+from workloads.preflight.program import TrainStep
+from workloads.settings import LoraSettings, ModelSettings
 
 BY_HAND = {"name": "by-hand", "kind": "cluster", "slice": "chat"}
 SIZES = ModelSettings(attention_heads=8, key_value_heads=4)
@@ -89,8 +90,9 @@ def test_a_run_from_a_checkpoint_is_of_its_sizes_and_of_its_corpus_length(tmp_pa
     trained, served = of(stack)
     (step,) = steps(trained)
     assert (step.model.layers, step.model.vocab_size) == (3, 512)
+    assert isinstance(step, TrainStep)
     assert step.sequence_length == 128
-    assert step.settings.lora.rank == 4
+    assert step.settings.lora == LoraSettings(rank=4, alpha=8)
     assert served.model == trained.model  # what serves it is as large
 
     stack["workloads"][1]["base"] = {"path": "gs://models/some"}
