@@ -75,8 +75,9 @@ class ModelSettings(Settings):
 
 
 class LoraSettings(Settings):
-    """What of a model is trained in its place: to each named projection a product of two thin
-    matrices is added (LoRA, arXiv 2106.09685), and all else stays as it is.
+    """Adapters, trained in place of the model (LoRA, arXiv 2106.09685).
+
+    A product of two thin matrices is added to each named projection; all else stays as it is.
     """
 
     rank: PositiveInt
