@@ -114,7 +114,9 @@ class Object(pulumi.CustomResource):
         checked = pulumi.Output.all(self.status, self.urn).apply(
             lambda known: check_job(job, cast("dict[str, Any]", known[0] or {}), known[1])
         )
-        return pulumi.Output.concat(checked, " ", self.metadata["uid"])
+        # A preview knows metadata of what is not made yet, without a UID; the ID it does not know.
+        uid = pulumi.Output.all(self.metadata, self.id).apply(lambda known: known[0]["uid"])
+        return pulumi.Output.concat(checked, " ", uid)
 
 
 def check_job(job: KubernetesObject, status: dict[str, Any], urn: str) -> str:

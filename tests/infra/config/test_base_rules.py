@@ -153,7 +153,11 @@ def test_a_run_cannot_start_from_itself_or_one_below(base):
 
 
 def ids(**changes):
-    config = read(changed(**changes))
+    return ids_of(changed(**changes))
+
+
+def ids_of(stack):
+    config = read(stack)
     return {one.name: run_id(config, one) for one in config.workloads if isinstance(one, TrainSpec)}
 
 
@@ -165,8 +169,7 @@ def test_where_it_starts_from_is_part_of_what_a_run_is():
     assert ids(workloads__3=second(lora=LORA))["tune"] != tuned
     stack = changed(workloads__3=second())
     stack["workloads"][1]["steps"] = 301  # another model to start from
-    config = read(stack)
-    assert run_id(config, config.workload("tune")) != tuned
+    assert ids_of(stack)["tune"] != tuned
 
 
 def test_without_base_and_adapters_a_run_is_what_it_always_was():
