@@ -23,15 +23,21 @@ class Host:
         return f"host {number} of {self.slice_name} ({self.hostname}, {self.address})"
 
 
-def of_nodes(contract: SliceContract, nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[Host]]:
-    """The living hosts of slices of this shape, by the slice's name, as ray.nodes() tells them."""
-    slices: dict[str, list[Host]] = {}
+def nodes_of(
+    contract: SliceContract, nodes: Iterable[Mapping[str, Any]]
+) -> dict[str, list[Mapping[str, Any]]]:
+    """The living nodes of slices of this shape, of ray.nodes(), by the slice's name."""
+    slices: dict[str, list[Mapping[str, Any]]] = {}
     for node in nodes:
         labels = node["Labels"]
         if node["Alive"] and labels.get("ray.io/tpu-pod-type") == contract.pod_type:
-            host = of_node(node)
-            slices.setdefault(host.slice_name, []).append(host)
+            slices.setdefault(of_node(node).slice_name, []).append(node)
     return slices
+
+
+def of_nodes(contract: SliceContract, nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[Host]]:
+    """The same as hosts."""
+    return {name: [*map(of_node, found)] for name, found in nodes_of(contract, nodes).items()}
 
 
 def of_node(node: Mapping[str, Any]) -> Host:

@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from workloads import versions
 from workloads.contract import SliceContract
 from workloads.errors import UserError
-from workloads.hosts import number_faults, of_nodes
+from workloads.hosts import nodes_of, number_faults, of_nodes
 from workloads.log import say
 
 SLICE_TIMEOUT_S = 900
@@ -116,13 +116,22 @@ def _ask_for(contract: SliceContract) -> None:
 
 
 def idle_slices(contract: SliceContract) -> int:
-    """Slices that are whole and idle, less those that are about to go."""
-    from ray._private import state
-    from ray.util.tpu import get_num_ready_tpu_slices
+    """Slices that are whole and idle, and of which no host is about to go.
 
-    ready = get_num_ready_tpu_slices(contract.topology, contract.accelerator_type)
-    # Ray counts a draining host until it is gone. At worst this counts one too few until then.
-    return max(0, ready - len(state.state.get_draining_nodes()))
+    Ray's own get_num_ready_tpu_slices (2.60) counts busy ones too: a resource of which nothing is
+    left is not in Ray's report, and it takes what is not there for free.
+    """
+    import ray
+    from ray._private import state
+
+    free, leaving = state.available_resources_per_node(), state.state.get_draining_nodes()
+
+    def idle(node: Mapping[str, Any]) -> bool:
+        chips = free.get(node["NodeID"], {}).get("TPU", 0)
+        return chips == contract.chips_per_host and node["NodeID"] not in leaving
+
+    slices = nodes_of(contract, ray.nodes()).values()
+    return sum(len(nodes) == contract.hosts and all(map(idle, nodes)) for nodes in slices)
 
 
 def host_resources(contract: SliceContract) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.workloads.simulated import CONTRACT
 from workloads.errors import UserError
-from workloads.slices import check_devices, most_whole
+from workloads.slices import check_devices, idle_slices, most_whole
 
 
 @pytest.fixture
@@ -84,3 +84,48 @@ def test_a_number_of_slices_that_is_not_the_declared_one_is_refused(monkeypatch,
     monkeypatch.setattr("jax.devices", lambda: pytest.fail("JAX would wait for ever"))
     with pytest.raises(UserError, match=rf"is {variable} in a worker's environment, but slice dri"):
         check_devices(of_slices(slices))
+
+
+def nodes(slices):
+    """As ray.nodes() tells them."""
+    pod_type = {"ray.io/tpu-pod-type": CONTRACT.pod_type}
+    return [
+        {
+            "NodeID": f"{name}-{number}",
+            "Alive": True,
+            "Labels": {
+                "ray.io/tpu-slice-name": name,
+                "ray.io/tpu-worker-id": f"{number}",
+                **pod_type,
+            },
+            "NodeManagerHostname": f"{name}-{number}",
+            "NodeManagerAddress": "10.0.0.1",
+        }
+        for name, hosts in slices.items()
+        for number in range(hosts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("busy", "leaving", "idle"),
+    [
+        ([], [], 2),
+        (["a-0", "a-1"], [], 1),  # held by a program
+        (["b-1"], [], 1),  # something is on one of its hosts
+        ([], ["b-0"], 1),  # about to go
+        (["a-0"], ["a-1"], 1),
+        (["a-1", "b-0"], [], 0),
+    ],
+)
+def test_a_slice_is_idle_when_all_chips_of_all_its_hosts_are_free(monkeypatch, busy, leaving, idle):
+    """Ray's report has no TPU for a host of which no chip is free (seen in 2.60)."""
+    there = nodes({"a": 2, "b": 2, "c": 1})
+    free = {one["NodeID"]: {"CPU": 8.0, "TPU": 4.0} for one in there}
+    for name in busy:
+        del free[name]["TPU"]
+    monkeypatch.setattr("ray.nodes", lambda: there)
+    monkeypatch.setattr("ray._private.state.available_resources_per_node", lambda: free)
+    monkeypatch.setattr(
+        "ray._private.state.state.get_draining_nodes", lambda: dict.fromkeys(leaving, 0)
+    )
+    assert idle_slices(CONTRACT) == idle

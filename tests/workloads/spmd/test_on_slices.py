@@ -199,6 +199,17 @@ def test_a_lost_host_takes_the_program_with_it_on_all_hosts(tpu, tmp_path):
     assert not processes("workloads.spmd.child")
 
 
+def test_slices_that_a_program_has_are_waited_for(tpu, tmp_path):
+    (tmp_path / "busy").mkdir()
+    busy = spmd(tpu, tmp_path / "busy", f"{PROGRAMS}:waits", contract=TWO)
+    busy.wait_for("waiting", LIMIT_S)
+    job = check(tpu, tmp_path / "late", "--slice-timeout-s", "3")
+    assert job.finish(LIMIT_S) == 1
+    assert any("0 of 2 slice(s) TPU-V5P 2x2x2 whole and idle after 3 s" in one for one in job.lines)
+    busy.process.kill()
+    busy.finish(30)
+
+
 def test_a_killed_driver_leaves_no_process_on_any_host(tpu, tmp_path):
     job = spmd(tpu, tmp_path, f"{PROGRAMS}:waits", contract=TWO)
     job.wait_for("waiting", LIMIT_S)
