@@ -3,8 +3,6 @@
 Knows no Ray and no JAX, so it is the same in front of a remote engine and in a test.
 """
 
-import asyncio
-import hmac
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -12,18 +10,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from starlette.exceptions import HTTPException
 
 from workloads.serve import protocol
 from workloads.serve.completion import Delta, Sampling
-from workloads.serve.errors import ApiError, Overloaded
+from workloads.serve.endpoints import check_name, make_app
+from workloads.serve.errors import ApiError
 from workloads.serve.streaming import events, merged
 from workloads.serve.text import Text, TextError
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
-HEALTH_TIMEOUT_S = 5.0
 
 
 class Completer(Protocol):
@@ -65,24 +62,14 @@ class Served:
 
 def make_api(served: Served, completer: Completer) -> FastAPI:
     """The application. Every error body has OpenAI's form."""
-    api = FastAPI(title="raytpu", docs_url=None, redoc_url=None, openapi_url=None)
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(_authorized(served.api_key))])
-
-    @v1.get("/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [served.entry()]}
-
-    @v1.get("/models/{name:path}")
-    async def model(name: str) -> dict[str, Any]:
-        _check_model(served, name)
-        return served.entry()
+    v1 = APIRouter()
 
     # Bodies are read as they come: a parameter declared to FastAPI would be parsed before the
     # caller's key is checked, and refused with another form of error.
     @v1.post("/completions")
     async def completions(http: Request) -> Response:
         request = protocol.parse(protocol.CompletionRequest, await http.body())
-        _check_model(served, request.model)
+        check_name(request.model, served.name)
         prompts = [_encode(served, prompt) for prompt in request.prompts]
         samplings = [
             _sampling(served, request, prompt, request.max_tokens, DEFAULT_COMPLETION_TOKENS)
@@ -93,79 +80,13 @@ def make_api(served: Served, completer: Completer) -> FastAPI:
     @v1.post("/chat/completions")
     async def chat(http: Request) -> Response:
         request = protocol.parse(protocol.ChatRequest, await http.body())
-        _check_model(served, request.model)
+        check_name(request.model, served.name)
         prompt = _encode_chat(served, request.messages)
         asked = request.max_completion_tokens or request.max_tokens
         sampling = _sampling(served, request, prompt, asked, served.length)
         return await _answer(served, completer, protocol.CHAT, request, [prompt], [sampling])
 
-    @api.get("/health")
-    async def health() -> dict[str, str]:
-        try:
-            async with asyncio.timeout(HEALTH_TIMEOUT_S):
-                await completer.check()
-        except Exception as error:  # whatever it is, the engine cannot answer
-            told = f"the engine cannot answer ({type(error).__name__})"
-            raise ApiError(503, told, code="unhealthy") from error
-        return {"status": "ok"}
-
-    api.include_router(v1)
-    _tell_errors(api)
-    return api
-
-
-def _tell_errors(api: FastAPI) -> None:
-    def told(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
-        return JSONResponse(error.body, error.status, headers)
-
-    @api.exception_handler(ApiError)
-    async def refused(_: Request, error: ApiError) -> Response:
-        headers = {"WWW-Authenticate": "Bearer"} if error.code == "invalid_api_key" else None
-        return told(error, headers)
-
-    @api.exception_handler(Overloaded)
-    async def overloaded(_: Request, error: Overloaded) -> Response:
-        busy = ApiError(503, f"the server is busy: {error}; try again", code="overloaded")
-        return told(busy, {"Retry-After": "1"})
-
-    @api.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
-        where = f"{request.method} {request.url.path}"
-        return told(
-            ApiError(error.status_code, f"{where}: {error.detail}"), dict(error.headers or {})
-        )
-
-    @api.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
-        # The details stay in the server's log, where Starlette writes the traceback.
-        message = f"the server failed ({type(error).__name__}); its log says why"
-        return told(ApiError(500, message))
-
-
-def _authorized(api_key: str | None) -> Any:
-    async def check(request: Request) -> None:
-        if api_key is None:
-            return
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        # In constant time: how long a comparison takes must not tell how much of a key is right.
-        # Headers are bytes, which Starlette reads as Latin-1.
-        same = hmac.compare_digest(given.strip().encode("latin-1"), api_key.encode())
-        if scheme.lower() != "bearer" or not same:
-            raise ApiError(
-                401, "send the API key as 'Authorization: Bearer KEY'", code="invalid_api_key"
-            )
-
-    return check
-
-
-def _check_model(served: Served, name: str) -> None:
-    if name != served.name:
-        raise ApiError(
-            404,
-            f"model {name!r} does not exist; this server has {served.name!r}",
-            param="model",
-            code="model_not_found",
-        )
+    return make_app(v1, served.entry(), completer.check, api_key=served.api_key)
 
 
 def _encode(served: Served, prompt: str | Sequence[int]) -> Sequence[int]:

@@ -98,7 +98,7 @@ class SliceEngine:
             rows,
             end_tokens=read_config(args.model).eos_token_ids,
             queue_limit=args.queue_limit,
-            on_failure=_leave,
+            on_failure=leave,
         )
         self._engine.start()
         self._closing.callback(self._engine.stop)
@@ -125,7 +125,7 @@ class SliceEngine:
         self._closing.close()
 
 
-def _leave() -> None:
+def leave() -> None:
     """Ends a replica whose engine failed, so that Serve sends no more requests to it.
 
     It would stay until several health checks in a row had failed, and draw most requests: who fails
@@ -168,7 +168,7 @@ class Ingress:
             text=Text(args.model),
             vocab_size=config.vocab_size,
             length=args.settings.max_sequence_length,
-            api_key=None if key_file is None else _read_key(key_file),
+            api_key=None if key_file is None else read_key(key_file),
         )
         self._api = make_api(served, RemoteEngine(engine))
 
@@ -191,7 +191,15 @@ def application(args: AppArgs) -> serve.Application:
     """Raises ModelError for a model or key that cannot be served."""
     check_model(args, read_config(args.model), Text(args.model))
     if args.api_key_file is not None:
-        _read_key(args.api_key_file)
+        read_key(args.api_key_file)
+    return deploy(args, SliceEngine, Ingress)
+
+
+def deploy(args: AppArgs, engine_class: type, ingress_class: type) -> serve.Application:
+    """An engine on each slice, made of `args`, and an ingress made of a handle to them and `args`.
+
+    The ingress is an ASGI application by `__serve_build_asgi_app__`.
+    """
     tpu = args.slice
     engine = serve.deployment(
         num_replicas=args.replicas,
@@ -206,11 +214,11 @@ def application(args: AppArgs) -> serve.Application:
             },
             "runtime_env": {"env_vars": versions.environment()},
         },
-    )(SliceEngine)
+    )(engine_class)
     ingress = serve.deployment(
         max_ongoing_requests=args.calls * args.replicas,
         ray_actor_options={"num_cpus": 0.1},  # waits more than it works
-    )(serve.ingress()(Ingress))
+    )(serve.ingress()(ingress_class))
     return ingress.bind(engine.bind(args), args)
 
 
@@ -246,7 +254,7 @@ def check_model(args: AppArgs, config: ModelConfig, text: Text) -> None:
         raise ModelError(str(args.model), faults)
 
 
-def _read_key(path: Path) -> str:
+def read_key(path: Path) -> str:
     try:
         key = path.read_text().strip()
     except OSError as error:
