@@ -68,7 +68,10 @@ class _Google(Mocks):
         if args.typ == "gcp:projects/service:Service":
             time.sleep(0.05)  # switching on an API takes longer than asking
             self.services.add(args.inputs["service"])
-        made = {"status": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}}
+        made: dict[str, Any] = {
+            "metadata": {**args.inputs.get("metadata", {}), "uid": f"uid of {args.name}"},
+            "status": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+        }
         if args.typ == "gcp:container/cluster:Cluster":
             made = {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": ENDPOINT}}}
         return f"{args.name}-id", {**args.inputs, **made}
