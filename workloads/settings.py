@@ -181,21 +181,42 @@ VLLM_MEMORY_PART = 0.9
 """Of a chip, that vLLM may fill with weights and cache. The rest is for what programs need."""
 
 
+class SamplerSettings(Settings):
+    """How a diffusion model comes from noise to a picture."""
+
+    steps: PositiveInt = 50
+    """Of DDIM: the more, the finer, and the longer it takes."""
+    guidance_scale: Annotated[float, Field(ge=0)] = 5.0
+    """How much the text counts. 1 takes the model's word for it, in half of the time, for others
+    also ask the model what it would draw without the text."""
+
+
 class ServeSettings(Settings):
     """An OpenAI-compatible endpoint for one model."""
 
-    engine: Literal["jax", "vllm"] = "jax"
+    engine: Literal["jax", "vllm", "diffusion"] = "jax"
+    """Of text, or with diffusion of pictures."""
     mesh: MeshSettings | None = None
-    """By default each replica's chips share one copy of the model."""
+    """By default each replica's chips share one copy of the model. With engine diffusion each chip
+    has one, and draws its part of a batch."""
     max_sequence_length: Annotated[int, Field(ge=8)] = 256
     """Tokens of prompt and completion together; also the length of the KV cache."""
     max_batch: PositiveInt = 8
-    """Requests decoded together on one slice."""
+    """Requests decoded together on one slice; with engine diffusion, pictures drawn together."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    sampler: SamplerSettings | None = Field(default=None, exclude_if=lambda how: how is None)
+    """Of engine diffusion alone."""
+
+    @property
+    def sampler_used(self) -> SamplerSettings:
+        return self.sampler or SamplerSettings()
 
     def mesh_on(self, chips: int) -> MeshSettings:
         """The mesh of a replica that has so many chips."""
-        return self.mesh or MeshSettings(tensor=chips)
+        if self.mesh is not None:
+            return self.mesh
+        axis = "data" if self.engine == "diffusion" else "tensor"
+        return MeshSettings(**{axis: chips})
 
 
 class InferSettings(Settings):

@@ -195,7 +195,8 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
         what += f"{workload.max_sequence_length} tokens"
         source, mesh = _source(workload.model), workload.mesh_on(tpu.workers, tpu.chips_per_host)
     else:
-        what = f"{workload.max_batch} requests at once by engine {workload.engine}"
+        drawn = "pictures" if workload.engine == "diffusion" else "requests"
+        what = f"{workload.max_batch} {drawn} at once by engine {workload.engine}"
         what += ", with an API key" if workload.api_key else ", without an API key"
         replica = workload.replica(config.slice(workload.slice))
         what += f", a replica on each {part}" if (part := workload.replica_topology) else ""

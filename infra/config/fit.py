@@ -36,7 +36,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
             yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
         if mesh:
             yield from _rows(f"{where}.max_batch", server.max_batch, mesh, scope)
-        if whole:
+        if whole and server.engine != "diffusion":  # see image_rules
             yield from _part(f"{where}.replica_topology", server, whole, entries)
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)

@@ -10,6 +10,7 @@ from infra.config import (
     fallback_rules,
     fit,
     gke_rules,
+    image_rules,
     kubernetes_rules,
     local_rules,
     memory_rules,
@@ -33,6 +34,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         fallback_rules.faults,
         memory_rules.faults,
         program_rules.faults,
+        image_rules.faults,
         vllm_rules.faults,
         cpu_rules.faults,
     )

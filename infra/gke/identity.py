@@ -119,7 +119,7 @@ def _needs(config: StackConfig, workload: Workload) -> Iterator[tuple[str, str]]
             yield data, WRITE
         case ServeSpec():
             yield from ((bucket, READ) for bucket in _origin(workload.model, checkpoints))
-            if workload.engine == "jax":  # vLLM's is on the node
+            if workload.engine != "vllm":  # vLLM's is on the node
                 yield cache, WRITE
         case ClusterSpec():  # what is done there by hand is what the other kinds do
             yield from ((bucket, WRITE) for bucket in (data, checkpoints, cache))

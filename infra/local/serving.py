@@ -28,7 +28,11 @@ DEPLOY_TIMEOUT_S = 1200.0
 """Five processes of vLLM import it one after the other: minutes on two cores."""
 ANSWER_TIMEOUT_S = 30.0
 _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
-_ANSWERS_AT = {BUILDERS["jax"]: "/health", BUILDERS["vllm"]: "/v1/models"}
+_ANSWERS_AT = {
+    BUILDERS["jax"]: "/health",
+    BUILDERS["vllm"]: "/v1/models",
+    BUILDERS["diffusion"]: "/health",
+}
 
 
 class _ServeProvider(ResourceProvider):

@@ -7,7 +7,11 @@ from infra.config import ServeSpec, StackConfig
 from infra.ray import places, secrets
 from infra.ray.text import to_yaml
 
-BUILDERS = {"jax": "workloads.serve.app:build", "vllm": "workloads.serve.vllm:build"}
+BUILDERS = {
+    "jax": "workloads.serve.app:build",
+    "vllm": "workloads.serve.vllm:build",
+    "diffusion": "workloads.serve.diffusion.app:build",
+}
 """Of the application, by engine."""
 
 

@@ -1,0 +1,1 @@
+"""Pictures from text: a diffusion model in Flax that Serve runs on a slice."""
