@@ -20,6 +20,12 @@ from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.preflight.program import Chips, ServeStep, TrainStep
 from workloads.train.choices import settings_on
 
+_OTHER_ENGINES = {
+    "vllm": "is served by vllm, which compiles by itself",
+    "diffusion": "draws pictures, which is not compiled here",
+}
+"""Of which no step is compiled, and why."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -56,8 +62,7 @@ def subjects(config: StackConfig) -> Iterator[Subject | Unknown]:
         if not isinstance(workload, TrainSpec | ServeSpec):
             continue
         if isinstance(workload, ServeSpec) and workload.engine != "jax":
-            why = f"{workload.name} is served by {workload.engine}, which compiles by itself"
-            yield Unknown(where, why)
+            yield Unknown(where, f"{workload.name} {_OTHER_ENGINES[workload.engine]}")
             continue
         model = _model(config, workload)
         if isinstance(model, str):

@@ -6,6 +6,7 @@ all the same. Devices share the rows of a batch; what a row becomes does not dep
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from workloads.model.qwen3 import DATA
 from workloads.model.sharding import make_mesh
 from workloads.serve import compiled
 from workloads.serve.diffusion import sampler, weights
+from workloads.serve.diffusion.config import DiffusionConfig
 from workloads.serve.diffusion.engine import Picture
 from workloads.serve.diffusion.model import CHANNELS, Denoiser
 from workloads.settings import MeshSettings, SamplerSettings, ServeSettings
@@ -29,10 +31,8 @@ class Pictures:
     def __init__(self, model: Denoiser, mesh: Mesh, *, rows: int, how: SamplerSettings) -> None:
         self.rows = rows
         self._length = model.config.text_length
-        self._params = nnx.split(model)[1]
-        cut = NamedSharding(mesh, P(DATA))
-        places = (NamedSharding(mesh, P()), cut, cut, cut, cut)
-        self._program = jax.jit(make_program(model, how), in_shardings=places, out_shardings=cut)
+        graph, self._params = nnx.split(model)
+        self._program = make_program(graph, model.config, mesh, how)
 
     def warm_up(self) -> None:
         """Compile the program, or find it where it was kept."""
@@ -52,9 +52,11 @@ class Pictures:
         return list(np.asarray(drawn)[: len(asked)])
 
 
-def make_program(model: Denoiser, how: SamplerSettings):  # noqa: ANN201 (a function of arrays)
-    """Of parameters, padded prompts, their sizes, and each row's seed and index: the pixels."""
-    graph, config = nnx.split(model)[0], model.config
+def make_program(graph: Any, config: DiffusionConfig, mesh: Mesh, how: SamplerSettings) -> Any:
+    """Of parameters, padded prompts, their sizes, and each row's seed and index: the pixels.
+
+    Jitted, and not compiled yet.
+    """
     signal, shape = sampler.kept_signal(config), (config.image_size, config.image_size, CHANNELS)
 
     def program(
@@ -74,7 +76,9 @@ def make_program(model: Denoiser, how: SamplerSettings):  # noqa: ANN201 (a func
         drawn = sampler.ddim(denoise, noise, signal, how.steps)
         return jnp.round((drawn + 1) * 127.5).astype(jnp.uint8)
 
-    return program
+    cut = NamedSharding(mesh, P(DATA))
+    places = (NamedSharding(mesh, P()), cut, cut, cut, cut)
+    return jax.jit(program, in_shardings=places, out_shardings=cut)
 
 
 def load(folder: Path, settings: ServeSettings, axes: MeshSettings) -> Pictures:

@@ -25,9 +25,14 @@ from workloads.serve.diffusion.config import DiffusionConfig, read_config
 from workloads.serve.diffusion.model import Denoiser
 
 
+def abstract(config: DiffusionConfig, dtype: DTypeLike) -> tuple[Any, nnx.State]:
+    """The model's graph, and the shapes of its parameters in float32."""
+    return nnx.split(nnx.eval_shape(lambda: Denoiser(config, rngs=nnx.Rngs(0), dtype=dtype)))
+
+
 def new(config: DiffusionConfig, *, seed: int) -> Denoiser:
     """With random weights, in float32."""
-    graph, _ = nnx.split(nnx.eval_shape(lambda: Denoiser(config, rngs=nnx.Rngs(0))))
+    graph, _ = abstract(config, jnp.float32)
     # As one program: one by one, the weights of a small model take ten seconds.
     made = jax.jit(lambda: nnx.split(Denoiser(config, rngs=nnx.Rngs(seed)))[1])()
     return nnx.merge(graph, made)
@@ -49,8 +54,7 @@ def load(folder: Path, mesh: Mesh, *, dtype: DTypeLike) -> Denoiser:
     Raises ModelError that lists every fault.
     """
     config = read_config(folder)
-    shapes = nnx.eval_shape(lambda: Denoiser(config, rngs=nnx.Rngs(0), dtype=dtype))
-    graph, state = nnx.split(shapes)
+    graph, state = abstract(config, dtype)
     tensors = _read(folder / hf.WEIGHTS)
     wanted = {_name(path): tuple(leaf.shape) for path, leaf in nnx.to_flat_state(state)}
     if faults := list(_mismatches(wanted, tensors)):
