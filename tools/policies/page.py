@@ -50,7 +50,7 @@ def _rules() -> Iterator[str]:
     for prefix, title in SUBJECTS.items():
         yield f"### {title}\n"
         yield "| rule | what must hold, and why | dev | staging | prod |\n|---|---|---|---|---|"
-        yield from (_row(one) for id_, one in RULES.items() if id_.startswith(f"{prefix}-"))
+        yield from (_row(RULES[id_]) for id_ in sorted(RULES) if id_.startswith(f"{prefix}-"))
         yield ""
 
 
