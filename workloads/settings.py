@@ -200,7 +200,8 @@ class ServeSettings(Settings):
     """By default each replica's chips share one copy of the model. With engine diffusion each chip
     has one, and draws its part of a batch."""
     max_sequence_length: Annotated[int, Field(ge=8)] = 256
-    """Tokens of prompt and completion together; also the length of the KV cache."""
+    """Tokens of prompt and completion together; also the length of the KV cache. Not asked by
+    engine diffusion."""
     max_batch: PositiveInt = 8
     """Requests decoded together on one slice; with engine diffusion, pictures drawn together."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"

@@ -6,6 +6,7 @@ wrong with the arguments or the model's files, but for its weights, is found bef
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from fastapi import FastAPI
@@ -47,6 +48,7 @@ class SlicePainter:
     """One copy of the model on each device of one slice."""
 
     def __init__(self, args: ImageArgs) -> None:
+        self._closing = ExitStack()
         versions.check_host()
         # Here: only the replica may take the chips.
         from workloads.serve.diffusion import pictures
@@ -56,6 +58,7 @@ class SlicePainter:
         rows = pictures.load(args.model, args.settings, args.mesh)
         self._engine = Engine(rows, queue_limit=args.queue_limit, on_failure=leave)
         self._engine.start()
+        self._closing.callback(self._engine.stop)
 
     async def draw(self, asked: Sequence[Picture]) -> list[bytes]:
         drawn = await self._engine.draw(asked)
@@ -70,7 +73,7 @@ class SlicePainter:
 
     def __del__(self) -> None:
         """Called by Serve once the requests under way have ended."""
-        self._engine.stop()
+        self._closing.close()
 
 
 class RemotePainter:
