@@ -22,7 +22,7 @@ def http(noise_folder):
     slice_ = SLICE | {"chips_per_host": 8, "topology": "2x4"}
     settings = {"sampler": {"steps": 4}, "max_batch": 8, "dtype": "float32"}
     args = read(ImageArgs, arguments(noise_folder, slice_=slice_, settings=settings))
-    replica = serve.deployment(SlicePainter).bind(args)
+    replica = serve.deployment()(SlicePainter).bind(args)
     handle = serve.run(replica, _local_testing_mode=True)
     served = Served("paint", read_config(noise_folder), Text(noise_folder))
     with TestClient(make_api(served, RemotePainter(handle))) as client:
