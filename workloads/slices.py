@@ -76,7 +76,8 @@ def first_whole(contracts: Sequence[SliceContract], timeout_s: float) -> SliceCo
             wait_for_slices(contract, timeout_s)
         except UserError as error:
             faults += error.faults
-            say(error.faults[0])
+            if contract is not contracts[-1]:
+                say(error.faults[0])
         else:
             return contract
     raise UserError(*faults)
