@@ -116,7 +116,7 @@ def members(
         _wait_until_placed(contract, pgs)
         group.release_head_pgs()
         actors = [
-            _start(actor, arguments, contract, pg, bundle)
+            start(actor, pg, bundle, contract.chips_per_host, *arguments)
             for pg in pgs
             for bundle in range(contract.hosts)
         ]
@@ -215,17 +215,13 @@ def _not_free(contract: SliceContract) -> UserError:
     )
 
 
-def _start(
-    actor: type[HostActor],
-    arguments: Sequence[Any],
-    contract: SliceContract,
-    pg: PlacementGroup,
-    bundle: int,
+def start(
+    actor: type[HostActor], pg: PlacementGroup, bundle: int, chips: int, *arguments: Any
 ) -> Any:
+    """An actor on the host of a bundle, with all of its chips."""
     place = PlacementGroupSchedulingStrategy(pg, placement_group_bundle_index=bundle)
-    resources = {"TPU": contract.chips_per_host}
     remote = ray.remote(concurrency_groups={_PING: 1})(actor)  # pyright: ignore[reportCallIssue] # its hint lacks this
-    options = {"num_cpus": 1, "resources": resources, "scheduling_strategy": place}
+    options = {"num_cpus": 1, "resources": {"TPU": chips}, "scheduling_strategy": place}
     return remote.options(**options).remote(*arguments)
 
 

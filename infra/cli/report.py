@@ -167,13 +167,9 @@ def _unasked(config: StackConfig) -> str:
 
 def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, str, str, str]:
     if isinstance(workload, DataSpec):
-        what = f"sequences of {workload.sequence_length}, "
-        packed_with = workload.tokenizer
-        what += (
-            f"tokenizer of {packed_with.path}"
-            if packed_with
-            else (f"vocabulary of {workload.vocab_size}")
-        )
+        given, trained = workload.tokenizer, f"vocabulary of {workload.vocab_size}"
+        packed_with = f"tokenizer of {given.path}" if given else trained
+        what = f"sequences of {workload.sequence_length}, {packed_with}"
         return workload.name, workload.kind, "", "", what
     if isinstance(workload, SpmdSpec):
         what = f"runs {workload.program} on every host"

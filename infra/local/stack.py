@@ -25,6 +25,7 @@ from infra.config import (
     TrainSpec,
     Workload,
 )
+from infra.config.jobs import SliceJobTerms
 from infra.config.runs import run_id
 from infra.local import ray_node, vllm
 from infra.local.cluster import RayHead, SimulatedSlice, WorkspaceResource
@@ -266,7 +267,7 @@ def code_digest(workload: Workload, more: Sequence[Path] = ()) -> str:
     """
     kinds = {kind.model_fields["kind"].annotation for kind in get_args(Workload)}
     runs = {workload.kind, *_ALSO.get(workload.kind, ())}
-    if getattr(workload, "slice_check", False):
+    if isinstance(workload, SliceJobTerms) and workload.slice_check:
         runs.add("check")
     others = {get_args(kind)[0] for kind in kinds} - runs
     digest = hashlib.sha256()

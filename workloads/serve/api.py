@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from workloads.serve import protocol
 from workloads.serve.completion import Delta, Sampling
-from workloads.serve.endpoints import check_name, make_app
+from workloads.serve.endpoints import check_name, make_app, model_entry
 from workloads.serve.errors import ApiError
 from workloads.serve.streaming import events, merged
 from workloads.serve.text import Text, TextError
@@ -51,13 +51,7 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def entry(self) -> dict[str, Any]:
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "raytpu",
-            "max_model_len": self.length,
-        }
+        return model_entry(self.name, self.created, max_model_len=self.length)
 
 
 def make_api(served: Served, completer: Completer) -> FastAPI:

@@ -17,6 +17,17 @@ from workloads.serve.errors import ApiError, Overloaded
 HEALTH_TIMEOUT_S = 5.0
 
 
+def model_entry(name: str, created_unix_s: int, **more: Any) -> dict[str, Any]:
+    """A model as /v1/models lists it, with what is not OpenAI's in `more`."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created_unix_s,
+        "owned_by": "raytpu",
+        **more,
+    }
+
+
 def make_app(
     v1: APIRouter,
     entry: Mapping[str, Any],

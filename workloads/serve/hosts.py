@@ -14,11 +14,11 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ray.util.tpu import SlicePlacementGroup
 
 from workloads.contract import SliceContract
 from workloads.errors import UserError, explain
+from workloads.hosts import Host, number_faults
 from workloads.serve.completion import Sampling
 from workloads.serve.reservation import Held, placed, variables
 from workloads.settings import MeshSettings, ServeSettings
@@ -29,10 +29,9 @@ from workloads.slice_group import (
     Member,
     Rendezvous,
     ask,
-    number_faults,
     rendezvous,
+    start,
 )
-from workloads.slice_group import Host as HostInfo
 from workloads.slices import check_devices
 
 LOAD_TIMEOUT_S = 1800
@@ -44,7 +43,7 @@ PING_TIMEOUT_S = 20
 """For an answer that computes nothing, from a host that computes."""
 
 
-class Host(HostActor):
+class HostPart(HostActor):
     """One host's part of a replica. Holds its chips."""
 
     def load(
@@ -71,10 +70,6 @@ class Host(HostActor):
     def step(self) -> list[int]:
         return self._batch.step()
 
-    @ray.method(concurrency_group="health")
-    def ping(self) -> None:
-        """Answers also while the host computes."""
-
 
 class Hosts:
     """The rows of a batch over the hosts that are held, each call made on every one of them.
@@ -93,7 +88,8 @@ class Hosts:
     ) -> None:
         """Raises UserError if what is held is not what was declared."""
         self.rows, self.length = settings.max_batch, settings.max_sequence_length
-        actors = [_actor(held, rank) for rank in range(tpu.hosts)]
+        pg, chips = placed(held), held.chips_per_host
+        actors = [start(HostPart, pg, rank, chips) for rank in range(tpu.hosts)]
         hosts = _started(tpu, actors)
         whole = isinstance(held, SlicePlacementGroup)
         if faults := number_faults(tpu, hosts) if whole else []:
@@ -144,7 +140,7 @@ class Hosts:
         return first
 
 
-def _started(tpu: SliceContract, actors: Sequence[Any]) -> list[HostInfo]:
+def _started(tpu: SliceContract, actors: Sequence[Any]) -> list[Host]:
     try:
         return ray.get([actor.host.remote() for actor in actors], timeout=START_TIMEOUT_S)
     except RayError as error:
@@ -152,12 +148,3 @@ def _started(tpu: SliceContract, actors: Sequence[Any]) -> list[HostInfo]:
             f"slice {tpu.name}: no process on each of its {tpu.hosts} hosts within "
             f"{START_TIMEOUT_S} s ({' '.join(explain(error))}); see the logs of its hosts"
         ) from None
-
-
-def _actor(held: Held, rank: int) -> Any:
-    """A process on one of the hosts that are held."""
-    # Its overloads lack the option that its documentation has.
-    remote: Any = ray.remote(concurrency_groups={"health": 1})  # pyright: ignore[reportCallIssue]
-    place = PlacementGroupSchedulingStrategy(placed(held), rank)
-    chips = {"TPU": held.chips_per_host}
-    return remote(Host).options(num_cpus=1, resources=chips, scheduling_strategy=place).remote()

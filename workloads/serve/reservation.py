@@ -1,6 +1,7 @@
 """The chips of a replica over several hosts: a slice, or a part of one, whole or not at all."""
 
 import itertools
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from ray.util.tpu import (
 
 from workloads.contract import SliceContract
 from workloads.errors import UserError, explain
+from workloads.hosts import Host
 from workloads.log import say
-from workloads.slice_group import Host
 from workloads.slices import SLICE_TIMEOUT_S
 
 Held = SlicePlacementGroup | SubslicePlacementGroup
@@ -28,8 +29,6 @@ PART_TIMEOUT_S = 5
 """For a part that is free, which takes milliseconds."""
 LAYOUT_TIMEOUT_S = 20
 """For Ray's look into the layout. Later than another, it waits as long for a slice all free."""
-HOST_EDGE = 2
-"""A host of which there are parts is a square of 2 x 2 chips."""
 PROCESS_PORT = 8476
 """Of libtpu, for the processes of a part to find each other: Cloud TPU's own choice."""
 
@@ -114,13 +113,14 @@ def variables(held: Held, hosts: Sequence[Host]) -> list[dict[str, str]]:
     """
     if isinstance(held, SlicePlacementGroup):
         return [{} for _ in hosts]
+    edge = math.isqrt(held.chips_per_host)  # Ray's parts are of hosts that are squares of chips
     # Ray 2.60 names a part by its rows: a 2x4 is one row of two hosts along libtpu's first axis.
-    rows, columns = (int(size) // HOST_EDGE for size in held.subslice_topology.split("x"))
+    rows, columns = (int(size) // edge for size in held.subslice_topology.split("x"))
     addresses = [host.address for host in hosts]
     return [
         {
             "TPU_PROCESS_BOUNDS": f"{columns},{rows},1",
-            "TPU_CHIPS_PER_PROCESS_BOUNDS": f"{HOST_EDGE},{HOST_EDGE},1",
+            "TPU_CHIPS_PER_PROCESS_BOUNDS": f"{edge},{edge},1",
             "TPU_PROCESS_ADDRESSES": ",".join(f"{one}:{PROCESS_PORT}" for one in addresses),
             "TPU_PROCESS_PORT": str(PROCESS_PORT),
             "CLOUD_TPU_TASK_ID": str(rank),

@@ -108,7 +108,7 @@ def start(cluster, folder, dashboard_port):
     return cluster.add_node(**common, num_cpus=2, labels=labels("2x2"), env_vars=variables)
 
 
-def deployed(dashboard, port, args):
+def deployed(dashboard, port, args, import_path="workloads.serve.app:build"):
     """The application's state once it is settled."""
     config = {
         "proxy_location": "HeadOnly",
@@ -117,7 +117,7 @@ def deployed(dashboard, port, args):
             {
                 "name": "chat",
                 "route_prefix": "/",
-                "import_path": "workloads.serve.app:build",
+                "import_path": import_path,
                 "args": args,
             }
         ],

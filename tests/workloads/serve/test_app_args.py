@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from workloads.serve.app import build
+from infra.ray.pods import GRACE_S
+from workloads.serve.app import DRAIN_TIMEOUT_S, build
 
 SLICE = {
     "name": "chat",
@@ -99,3 +100,7 @@ def test_a_key_file_that_holds_no_key_is_refused(folder, tmp_path):
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(ValueError, match="empty: is empty; write the key into it"):
         build(arguments(folder, api_key_file=str(tmp_path / "empty")))
+
+
+def test_a_pod_is_given_longer_than_the_requests_under_way_have_to_end():
+    assert DRAIN_TIMEOUT_S < GRACE_S

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from workloads.serve.diffusion.config import DiffusionConfig
 from workloads.serve.diffusion.engine import Picture
-from workloads.serve.endpoints import check_name, make_app
+from workloads.serve.endpoints import check_name, make_app, model_entry
 from workloads.serve.errors import ApiError
 from workloads.serve.protocol import Body, parse
 from workloads.serve.text import Text
@@ -69,14 +69,8 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def entry(self) -> dict[str, Any]:
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": self.created,
-            "owned_by": "raytpu",
-            "size": self.config.size,
-            "trained": self.config.trained,
-        }
+        size, trained = self.config.size, self.config.trained
+        return model_entry(self.name, self.created, size=size, trained=trained)
 
 
 def make_api(served: Served, painter: Painter) -> FastAPI:
