@@ -23,6 +23,7 @@ from ray.util.tpu import get_tpu_coordinator_env_vars, slice_placement_group
 from workloads.contract import SliceContract
 from workloads.errors import UserError, explain
 from workloads.hosts import Host, number_faults, of_node
+from workloads.slices import only_whole
 
 RESERVE_TIMEOUT_S = 60
 """For slices that were whole and idle a moment ago: another job may have been quicker."""
@@ -109,12 +110,12 @@ def members(
     The slices should be whole and idle: workloads.slices.wait_for_slices. Raises UserError if they
     cannot be held, and for hosts that do not start or whose numbers are not 0 to the last.
     """
-    group = _reserved(contract)
+    with only_whole(contract):
+        group = _reserved(contract)
     actors: list[Any] = []
     try:
         pgs = group.slice_placement_groups
         _wait_until_placed(contract, pgs)
-        group.release_head_pgs()
         actors = [
             start(actor, pg, bundle, contract.chips_per_host, *arguments)
             for pg in pgs

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ SLICE_TIMEOUT_S = 900
 TELL_EVERY_S = 30
 IDLE_AFTER_S = 5
 """A host whose work has ended is idle to Ray once it has reported so, each a moment later."""
+KEPT_TIMEOUT_S = 10
+"""For Ray to place what keeps it off a slice: milliseconds, unless that host has just gone."""
 SETTLE_S = 60
 """A host that was replaced is there twice until Ray has noticed that the first one is gone."""
 GROUP_LABEL = "raytpu/slice"
@@ -122,17 +125,54 @@ def idle_slices(contract: SliceContract) -> int:
     Ray's own get_num_ready_tpu_slices (2.60) counts busy ones too: a resource of which nothing is
     left is not in Ray's report, and it takes what is not there for free.
     """
+    from ray._private import state
+
+    free = state.available_resources_per_node()
+
+    def idle(node: Mapping[str, Any]) -> bool:
+        return free.get(node["NodeID"], {}).get("TPU", 0) == contract.chips_per_host
+
+    return sum(sound and all(map(idle, nodes)) for sound, nodes in _judged(contract).values())
+
+
+@contextmanager
+def only_whole(contract: SliceContract) -> Iterator[None]:
+    """Keeps Ray off the slices that are not whole, while its block has Ray reserve others.
+
+    Ray 2.60 reserves a slice by its first host alone (reserve_tpu_slice). Of a slice that has lost
+    another host it would wait for that host until its limit, beside a slice that is whole.
+    """
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    first = {f"TPU-{contract.pod_type}-head": 1.0}
+    kept = [
+        placement_group([first], bundle_label_selector=[{"ray.io/node-id": node["NodeID"]}])
+        for sound, nodes in _judged(contract).values()
+        for node in nodes
+        if contract.multi_host and not sound and first.keys() <= node["Resources"].keys()
+    ]
+    try:
+        for pg in kept:
+            pg.wait(KEPT_TIMEOUT_S)
+        yield
+    finally:
+        for pg in kept:
+            remove_placement_group(pg)
+
+
+def _judged(contract: SliceContract) -> dict[str, tuple[bool, list[Mapping[str, Any]]]]:
+    """Of each slice whether it is whole and stays so, and its living nodes."""
     import ray
     from ray._private import state
 
-    free, leaving = state.available_resources_per_node(), state.state.get_draining_nodes()
-
-    def idle(node: Mapping[str, Any]) -> bool:
-        chips = free.get(node["NodeID"], {}).get("TPU", 0)
-        return chips == contract.chips_per_host and node["NodeID"] not in leaving
-
-    slices = nodes_of(contract, ray.nodes()).values()
-    return sum(len(nodes) == contract.hosts and all(map(idle, nodes)) for nodes in slices)
+    leaving = state.state.get_draining_nodes()
+    return {
+        name: (
+            len(nodes) == contract.hosts and not any(n["NodeID"] in leaving for n in nodes),
+            nodes,
+        )
+        for name, nodes in nodes_of(contract, ray.nodes()).items()
+    }
 
 
 def host_resources(contract: SliceContract) -> dict[str, float]:

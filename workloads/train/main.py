@@ -7,6 +7,7 @@ for another that was named, and hands over to the loop that runs on every host.
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,9 @@ from workloads.slices import SLICE_TIMEOUT_S, first_whole, host_resources, most_
 from workloads.train import run
 from workloads.train.job import Job
 from workloads.train.run import Result, Stopped
+
+START_ATTEMPTS = SLICE_TIMEOUT_S // 60
+"""One that finds no whole slice, or loses it while it starts, ends after a minute."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +103,7 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
     # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
     os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
     by_slice = {job.contract: job for job in jobs}
-    failures = 0
+    failures = Counter[bool]()
     while True:
         job = by_slice[choose()]
         if job is not jobs[0]:
@@ -108,9 +112,11 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
             outcome = _fit(job)
         except TrainingFailedError as error:
             # Ray has tried again, but knows of no other slices. Of an elastic run it has not.
-            failures += 1
-            gone = isinstance(error, ControllerError) and len(jobs) > 1
-            if failures > job.settings.max_failures or not (gone or job.most_slices):
+            unstarted = isinstance(error, ControllerError)
+            failures[unstarted] += 1
+            elastic, others = job.most_slices is not None, len(jobs) > 1
+            limit = START_ATTEMPTS if unstarted and elastic else job.settings.max_failures
+            if failures[unstarted] > limit or not (elastic or (unstarted and others)):
                 raise
             say(f"{_described(job)} failed: {explain(error)[0]}; looking for what is there")
             continue
@@ -152,6 +158,7 @@ def _fit(job: Job) -> Result | Stopped:
     from ray.train.v2.jax import JaxTrainer
 
     from workloads.train.progress import Progress
+    from workloads.train.whole import WholeSlices
 
     contract = job.contract
     # A task for each host keeps all of them fed; more would only make processes.
@@ -171,11 +178,10 @@ def _fit(job: Job) -> Result | Stopped:
         run_config=RunConfig(
             name="train",
             storage_path=job.url("ray"),
-            callbacks=[Progress(job.output)],
+            callbacks=[Progress(job.output), WholeSlices(contract)],  # pyright: ignore[reportArgumentType] # Ray's own take more than the hint says
             failure_config=FailureConfig(
                 max_failures=0 if job.most_slices else job.settings.max_failures,
-                # An attempt that finds no whole slice ends after a minute.
-                controller_failure_limit=0 if job.most_slices else SLICE_TIMEOUT_S // 60,
+                controller_failure_limit=0 if job.most_slices else START_ATTEMPTS,
             ),
         ),
         datasets=_datasets(job),

@@ -4,14 +4,18 @@ import json
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
+from ray._private.accelerators.tpu import reserve_tpu_slice
 
 from tests.workloads.simulated import CONTRACT, Job, Slice
 from tests.workloads.spmd import programs
 from workloads.check.report import Report
+from workloads.slices import only_whole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PROGRAMS = "tests.workloads.spmd.programs"
@@ -94,6 +98,24 @@ def test_a_sound_slice_passes_and_what_was_measured_is_kept(tpu, tmp_path):
     text = "\n".join(job.lines)
     assert "coordinates and HBM: not reported by cpu devices" in text
     assert "slice drill: sound" in text
+
+
+def test_ray_is_kept_off_a_slice_that_has_lost_a_host(tpu):
+    """It would reserve that slice by its first host, and wait for the second one."""
+    reserve = partial(reserve_tpu_slice, CONTRACT.topology, CONTRACT.accelerator_type)
+    tpu.lose_host(3)
+    ray.init(tpu.cluster.address)
+    try:
+        with only_whole(CONTRACT):
+            name, _ = reserve(timeout_s=30)
+            assert name == "slice-0"
+            with pytest.raises(TimeoutError):
+                reserve(timeout_s=2)
+        name, _ = reserve(timeout_s=30)
+        assert name == "slice-1"
+    finally:
+        ray.shutdown()
+        tpu.bring_back_host(3)
 
 
 def test_a_host_that_shows_fewer_devices_is_named_alone(tpu, tmp_path):
