@@ -7,8 +7,14 @@ import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-# `ray.init` of one test would turn tokens on for the clusters that later ones start.
-os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ |= {
+    # `ray.init` of one test would turn tokens on for the clusters that later ones start.
+    "RAY_AUTH_MODE": "disabled",
+    # As on the hosts of a local stack (infra/local/ray_node.py), and for its reasons.
+    "RAY_enable_worker_prestart": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

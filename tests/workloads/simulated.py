@@ -62,6 +62,7 @@ class Slice:
         return _patiently(
             self.cluster.add_node,
             num_cpus=2,
+            include_log_monitor=False,
             resources={"TPU": chips, f"accelerator_type:{contract.accelerator_type}": 1, **head},
             labels={
                 "ray.io/tpu-slice-name": name,
