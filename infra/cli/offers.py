@@ -12,6 +12,7 @@ from infra.tpu import topology as topologies
 from infra.tpu.capacity import Rung
 from infra.tpu.catalog import GENERATIONS, MACHINES, Generation
 from infra.tpu.slice import SliceSpec, TpuSlice
+from workloads.contract import told_devices
 
 Purpose = Literal["serve", "train", "cluster"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
@@ -27,7 +28,7 @@ _REMARKS = {
 }
 
 SERVED_HEADS = 32
-"""Attention heads of Qwen3-4B (its config.json), over which a replica's chips are cut evenly."""
+"""Attention heads of Qwen3-4B (its config.json), cut evenly over a replica's devices."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,13 @@ class Answers:
         return f"{self.team}-{self.environment}"
 
     @property
-    def chips(self) -> int:
-        return topologies.chips(self.topology)
+    def devices(self) -> int:
+        """Of the slice, as JAX sees them."""
+        return topologies.chips(self.topology) * self.devices_per_chip
+
+    @property
+    def devices_per_chip(self) -> int:
+        return _generation(self.machine_type).devices_per_chip
 
     @property
     def location(self) -> str:
@@ -65,14 +71,10 @@ def remark(flag: str, offer: str) -> str:
     if flag == "machine-type":
         machine = MACHINES[offer]
         memory = machine.chips * GENERATIONS[machine.generation].hbm_gib_per_chip
-        return f"  {machine.generation}, {_chips(machine.chips)}, {memory} GiB of HBM"
+        return f"  {machine.generation}, {told_devices(machine.chips, 1)}, {memory} GiB of HBM"
     if flag == "topology":
-        return f"  {_chips(topologies.chips(offer))}"
+        return f"  {told_devices(topologies.chips(offer), 1)}"
     return _REMARKS.get(offer, "")
-
-
-def _chips(number: int) -> str:
-    return f"{number} chip{'s' if number > 1 else ''}"
 
 
 def machine_types() -> tuple[str, ...]:
@@ -88,7 +90,7 @@ def shapes(machine_type: str, purpose: str) -> tuple[str, ...]:
 def _servable(machine_type: str, topology: str) -> bool:
     """Whether Ray Serve can ask for its hosts, and the model's heads are cut evenly."""
     tpu = TpuSlice.resolve(SliceSpec(name="offer", machine_type=machine_type, topology=topology))
-    return tpu.hosts_known_to_ray and SERVED_HEADS % tpu.chips == 0
+    return tpu.hosts_known_to_ray and SERVED_HEADS % tpu.devices == 0
 
 
 def zones(machine_type: str) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from infra.preflight.compiler import Compiler, CompilerError
 from infra.preflight.estimate import Estimate, estimate
 from infra.preflight.nearest import Ask, Need, nearest
 from infra.preflight.programs import Subject, Unknown, steps, subjects
-from infra.tpu.speed import SPEEDS
 from workloads.preflight.program import Answer, Measured, ServeStep, TrainStep
 
 GIB = 2**30
@@ -111,7 +110,7 @@ def _look(subject: Subject, outcome: Outcome, ask: Asker) -> None:
         if answer.measured is None:
             outcome.problems.append(_refused(subject, answer))
             continue
-        expected = estimate(answer.measured, SPEEDS[tpu.generation.name], tpu.chips)
+        expected = estimate(answer.measured, tpu)
         rows.append(Row(subject, step, answer.measured, answer.cached, expected))
     outcome.rows.extend(rows)
     if too_large := [row for row in rows if not row.measured.fits]:

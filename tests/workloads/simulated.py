@@ -24,6 +24,7 @@ CONTRACT = SliceContract(
     topology="2x2x2",
     hosts=2,
     chips_per_host=4,
+    devices_per_chip=1,
     hbm_gib_per_chip=95,
     bf16_tflops_per_chip=459,
     accelerator_type="TPU-V5P",
@@ -75,7 +76,7 @@ class Slice:
                 "TPU_ACCELERATOR_TYPE": contract.pod_type,
                 "TPU_TOPOLOGY": contract.topology,
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}",
+                "XLA_FLAGS": f"--xla_force_host_platform_device_count={contract.devices_per_host}",
                 **self.environment,
             },
         )

@@ -69,7 +69,7 @@ def main() -> None:
     tpu = TpuSlice.resolve(SPEC).contract()
     console = Console()
     with console.status("a plain loop over prompts"):
-        devices = f"--xla_force_host_platform_device_count={tpu.chips_per_host}"
+        devices = f"--xla_force_host_platform_device_count={tpu.devices_per_host}"
         plain = _run({"JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}, __file__, "plain")
     figures: dict[str, Any] = {"plain loop, rows/s": float(plain.split()[-1])}
     with console.status("a simulated slice"), _slice() as address:

@@ -91,18 +91,18 @@ def test_a_topology_may_lie_either_way():
 
 
 @pytest.mark.parametrize(
-    ("name", "topology", "hosts", "devices"),
+    ("name", "topology", "hosts", "devices", "each"),
     [
-        ("v6e:2x4", "2x4", 2, 8),
-        ("v5p:2x2x2", "2x2x2", 2, 8),
-        ("tpu7x:2x2x1", "2x2x1", 1, 8),  # two devices a chip, at one place
+        ("v6e:2x4", "2x4", 2, 8, 1),
+        ("v5p:2x2x2", "2x2x2", 2, 8, 1),
+        ("tpu7x:2x2x1", "2x2x1", 1, 8, 2),  # two devices a chip, at one place
     ],
 )
-def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices):
+def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices, each):
     """Its own coordinates and cores, which libtpu knows without a TPU."""
     described = topologies.get_topology_desc(name, "tpu").devices
     assert len(described) == devices
-    contract = replace(CONTRACT, topology=topology, hosts=hosts)
+    contract = replace(CONTRACT, topology=topology, hosts=hosts, devices_per_chip=each)
     found = [
         host(
             number,
