@@ -214,6 +214,17 @@ SLICES = (
         "slices-engine",
         "serving",
         SERVICE,
+        {
+            f"{CHAT_POD}.nodeSelector": selector("2x2x4", "tpu7x"),
+            "spec.serveConfigV2": serve(tensor_parallel_size=16),
+        },
+        "= 16 on a slice of 32 devices (16 chips of 2)",
+        pain="P20",
+    ),
+    Case(
+        "slices-engine",
+        "serving",
+        SERVICE,
         {"spec.serveConfigV2": serve(tensor_parallel_size="32")},
         "no whole numbers",
     ),
