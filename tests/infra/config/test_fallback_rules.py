@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.config import TrainSpec
 from tests.infra.config.stack import faults, on_gke, only, read, remarks
 from workloads.train.choices import settings_on
 
@@ -79,11 +80,12 @@ def test_from_chips_of_two_devices_a_run_goes_on_with_its_batch_and_a_mesh_of_ch
     stack = on_gke(slices__0={**ironwood, "fallback": [shape]}, workloads__1__mesh=mesh)
     assert faults(stack) == []
     config = read(stack)
-    run, (there,) = config.workload("pretrain").settings(), config.slice("train").fallback
-    moved = settings_on(run, there.contract())
+    run, (there,) = config.workload("pretrain"), config.slice("train").fallback
+    assert isinstance(run, TrainSpec)
+    moved = settings_on(run.settings(), there.contract())
     assert (moved.mesh.data, moved.mesh.fsdp, moved.mesh.tensor) == (2, 2, 2)
     assert (moved.global_batch, moved.gradient_accumulation_steps) == (run.global_batch, 2)
-    assert moved.learned() == run.learned()
+    assert moved.learned() == run.settings().learned()
 
 
 def test_the_devices_of_a_fallback_are_told_with_its_chips():

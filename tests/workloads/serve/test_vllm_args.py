@@ -4,6 +4,7 @@ vLLM itself is not in this environment: what it makes of it is seen in tests/vll
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.llm._internal.serve.core.configs import accelerators
@@ -50,7 +51,7 @@ def test_a_replica_takes_all_chips_of_its_slice_by_hosts(
     config = llm_config(read(VllmArgs, arguments(machine_type, topology)))
     accelerator = TPUAccelerator(TPUConfig(**config["accelerator_config"]))
     size, kind = config["engine_kwargs"]["tensor_parallel_size"], config["accelerator_type"]
-    bundles = accelerator.default_bundles(num_devices=size, accelerator_type_str=kind)
+    bundles: Any = accelerator.default_bundles(num_devices=size, accelerator_type_str=kind)
     accelerator.create_placement_group(
         bundles=bundles, strategy="PACK", name="", accelerator_type_str=kind
     )

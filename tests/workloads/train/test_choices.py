@@ -50,6 +50,8 @@ CASES = [
     ({"data": 2, "fsdp": 2, "tensor": 2}, 4, slices(1, chips_per_host=8), (2, 2, 2), 4),
     # As many chips, of two devices each: twice the copies.
     ({"data": 2, "tensor": 4}, 2, slices(2, devices_per_chip=2), (4, 1, 4), 1),
+    # The 16 devices that shared one copy are those of 8 chips.
+    ({"fsdp": 16}, 1, slices(2, devices_per_chip=2), (1, 16, 1), 1),
     # From 32 chips of one device to 8 of two.
     ({"data": 4, "fsdp": 4, "tensor": 2}, 1, slices(2, devices_per_chip=2), (2, 4, 2), 2),
 ]
