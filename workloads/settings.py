@@ -23,7 +23,7 @@ class Settings(BaseModel):
 
 
 class MeshSettings(Settings):
-    """Axes of the mesh of JAX devices: one a chip, of tpu7x two. Their product is their number."""
+    """Axes of a mesh of JAX's devices, one a chip, of tpu7x two. Their product is the number."""
 
     data: PositiveInt = 1
     """Copies of the model; each takes its part of the batch."""

@@ -12,7 +12,6 @@ from infra.tpu import topology as topologies
 from infra.tpu.capacity import Rung
 from infra.tpu.catalog import GENERATIONS, MACHINES, Generation
 from infra.tpu.slice import SliceSpec, TpuSlice
-from workloads.contract import told_devices
 
 Purpose = Literal["serve", "train", "cluster"]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
@@ -71,10 +70,14 @@ def remark(flag: str, offer: str) -> str:
     if flag == "machine-type":
         machine = MACHINES[offer]
         memory = machine.chips * GENERATIONS[machine.generation].hbm_gib_per_chip
-        return f"  {machine.generation}, {told_devices(machine.chips, 1)}, {memory} GiB of HBM"
+        return f"  {machine.generation}, {_chips(machine.chips)}, {memory} GiB of HBM"
     if flag == "topology":
-        return f"  {told_devices(topologies.chips(offer), 1)}"
+        return f"  {_chips(topologies.chips(offer))}"
     return _REMARKS.get(offer, "")
+
+
+def _chips(number: int) -> str:
+    return f"{number} chip{'s' if number > 1 else ''}"
 
 
 def machine_types() -> tuple[str, ...]:
