@@ -89,7 +89,10 @@ class LocalStack(pulumi.ComponentResource):
         slices: list[SimulatedSlice] = []
         for copy in range(tpu.count):
             name = f"{tpu.name}-{copy}"  # as the webhook names it: group and replica
-            hosts = [ray_node.host_environment(contract, i, name) for i in range(tpu.hosts)]
+            hosts = [
+                {**ray_node.host_environment(contract, i, name), **self._compiled()}
+                for i in range(tpu.hosts)
+            ]
             slices.append(
                 SimulatedSlice(
                     f"{self._name}-{name}",
@@ -102,6 +105,10 @@ class LocalStack(pulumi.ComponentResource):
                 )
             )
         return slices
+
+    def _compiled(self) -> dict[str, str]:
+        """Where JAX keeps what it compiled: an attempt after a lost host need not do it again."""
+        return {"JAX_COMPILATION_CACHE_DIR": str(self._workspace.folder / "compiled")}
 
     def _run_jobs(self) -> dict[str, RayJob]:
         """Checks first, then data, then training, then the rest: each waits for what it reads."""
@@ -218,15 +225,8 @@ class LocalStack(pulumi.ComponentResource):
                 "replicas": workload.replica(self._config.slice(workload.slice)).count,
                 **(vllm.ARGS if workload.engine == "vllm" else {}),
             },
-            "runtime_env": self._environment(workload),
+            "runtime_env": vllm.runtime_env() if workload.engine == "vllm" else {},
         }
-
-    def _environment(self, workload: ServeSpec) -> dict[str, Any]:
-        if workload.engine == "vllm":
-            return vllm.runtime_env()
-        # Beside what else the stack keeps: by default it would be in the user's home.
-        compiled = self._workspace.folder / "compiled"
-        return {"env_vars": {"JAX_COMPILATION_CACHE_DIR": str(compiled)}}
 
     def _origin(self, origin: str | Folder | Hub, part: str) -> str:
         """Where a workload's output, or a folder of the user's, lies."""

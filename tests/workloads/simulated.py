@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -77,9 +78,16 @@ class Slice:
                 "TPU_TOPOLOGY": contract.topology,
                 "JAX_PLATFORMS": "cpu",
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={contract.devices_per_host}",
+                "JAX_COMPILATION_CACHE_DIR": _compiled().name,
                 **self.environment,
             },
         )
+
+
+@cache
+def _compiled():
+    """A folder for all clusters of the session, which compile the same steps."""
+    return tempfile.TemporaryDirectory(prefix="compiled-")
 
 
 def _patiently(start, **options):

@@ -45,6 +45,10 @@ class Checkpoints:
         """Until all that was saved is on storage."""
         self._manager.wait_until_finished()
 
+    def check(self) -> None:
+        """Raises what has gone wrong in the background. Without it, the next save would."""
+        self._manager.check_for_errors()
+
     def save(self, step: int, state: State, counted_s: float = 0.0) -> None:
         """`counted_s`: what went into the steps up to this one, all attempts together."""
         tree: dict[str, Any] = {"params": state.params, "optimizer": state.optimizer}

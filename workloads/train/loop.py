@@ -151,6 +151,7 @@ def _steps(session: Session, state: State, first: int) -> tuple[State, Stopped |
             continue
         _progress(trainer, settings, step, float(loss), clock.steps(step - told))
         told = step
+        session.checkpoints.check()
         if saves:
             session.checkpoints.save(step, state, clock.counted_s)
             clock.lap("checkpoint")

@@ -157,10 +157,11 @@ def _fit(job: Job) -> Result | Stopped:
     from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.v2.jax import JaxTrainer
 
+    from workloads.train.before import BeforeStart
     from workloads.train.progress import Progress
-    from workloads.train.whole import WholeSlices
 
     contract = job.contract
+    before = BeforeStart(contract, job.url(run.CHECKPOINTS))
     # A task for each host keeps all of them fed; more would only make processes.
     reading = ExecutionOptions(
         preserve_order=True, resource_limits=ExecutionResources(cpu=contract.workers)
@@ -178,7 +179,7 @@ def _fit(job: Job) -> Result | Stopped:
         run_config=RunConfig(
             name="train",
             storage_path=job.url("ray"),
-            callbacks=[Progress(job.output), WholeSlices(contract)],  # pyright: ignore[reportArgumentType] # Ray's own take more than the hint says
+            callbacks=[Progress(job.output), before],  # pyright: ignore[reportArgumentType] # Ray takes its own kinds too
             failure_config=FailureConfig(
                 max_failures=0 if job.most_slices else job.settings.max_failures,
                 controller_failure_limit=0 if job.most_slices else START_ATTEMPTS,

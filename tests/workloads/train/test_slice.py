@@ -145,6 +145,21 @@ def test_a_run_saves_at_a_stop_notice_and_goes_on_from_there(tpu, corpus, tmp_pa
     assert steps == sorted(set(steps))  # none is trained twice
 
 
+def test_a_run_whose_storage_takes_no_writes_for_a_while_waits_and_goes_on(tpu, corpus, tmp_path):
+    job = train(tpu, corpus, tmp_path, steps=200, max_failures=1)
+    job.wait_for("step 24/200", 240)
+    checkpoints, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    checkpoints.rename(aside)
+    checkpoints.write_text("a file, in which even root can make no folder")
+    job.wait_for(f"waiting for {checkpoints} to take writes (limit 600 s): ", 120)
+    checkpoints.unlink()
+    aside.rename(checkpoints)
+    assert job.finish(400) == 0, job.lines
+    (resumed,) = [line for line in job.lines if "resuming after step" in line]
+    assert int(resumed.rsplit(" ", 1)[1]) in (10, 20)
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 200
+
+
 def test_a_run_whose_slice_does_not_come_takes_the_next_after_the_time_it_was_given(
     tpu, corpus, tmp_path
 ):
