@@ -7,9 +7,10 @@ from infra.errors import quote
 from infra.tpu import topology as topologies
 from policies.documents import embedded
 from policies.plain import mapping, sequence
-from policies.pods import shape, tpu_pods
+from policies.pods import devices_per_chip, shape, tpu_pods
 from policies.rule import MANDATORY, Context, rule
 from policies.view import Fault, Item, Node
+from workloads.contract import told_devices
 
 
 def applications(at: Node) -> list[dict[str, Any]]:
@@ -73,14 +74,17 @@ def _engine(subject: tuple[Item, Node, dict[str, Any], float], _: Context) -> It
     found = shape(pod)
     if found is None:
         return
-    total = topologies.chips(found[1])
-    if (asked != total) if total > found[2] else (asked > total):
-        what = f"an engine of {' x '.join(map(str, sizes))} = {asked} chips on a slice of {total}"
+    chips, each = topologies.chips(found[1]), devices_per_chip(found[0])
+    total = chips * each
+    if (asked != total) if chips > found[2] else (asked > total):
+        there = told_devices(total, each)
+        what = f"an engine of {' x '.join(map(str, sizes))} = {asked} on a slice of {there}"
         yield at.fault(what, f"make tensor x pipeline x data parallel size {total}")
     form = arguments.get("topology")
     if isinstance(form, str) and form.strip().lower() != found[1]:
         what = f"an engine's topology {quote(form)} is not that of its pods, {found[1]}"
         yield at.fault(what, f"write {found[1]}")
-    if taken and asked + taken > total:
-        what = f"the deployment takes {taken:g} chips and its engine {asked}, of {total} there are"
+    if taken and asked / each + taken > chips:
+        engine = f"its engine {asked / each:g}, of {chips} there are"
+        what = f"the deployment takes {taken:g} chips and {engine}"
         yield at.fault(what, "write 0 TPU in ray_actor_options; the engine reserves its own")

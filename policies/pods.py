@@ -148,6 +148,15 @@ def machines(accelerator: str, topology: str, chips: int | None = None) -> list[
     ]
 
 
+def devices_per_chip(accelerator: str) -> int:
+    """Of one that there is, as JAX sees its chips."""
+    return next(
+        generation.devices_per_chip
+        for generation in GENERATIONS.values()
+        if generation.gke_accelerator == accelerator
+    )
+
+
 def hosts(pod: Pod) -> int | None:
     """As the shape has them."""
     found = shape(pod)

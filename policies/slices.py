@@ -21,7 +21,7 @@ from infra.tpu.catalog import (
 )
 from policies.engines import applications
 from policies.plain import mapping
-from policies.pods import Pod, hosts, machines, pods, shape, slices, tpu_pods
+from policies.pods import Pod, devices_per_chip, hosts, machines, pods, shape, slices, tpu_pods
 from policies.rule import MANDATORY, Context, rule
 from policies.view import Fault, Item, Node, UnknownError
 
@@ -222,10 +222,11 @@ def _workload(subject: tuple[Contract, Item], _: Context) -> Iterator[Fault]:
         found = shape(pod)
         if found is None:
             return
-        _accelerator, topology, chips = found
+        accelerator, topology, chips = found
         right = {
             "topology": topology,
             "chips_per_host": chips,
+            "devices_per_chip": devices_per_chip(accelerator),
             "hosts": hosts(pod),
             "slices": slices(pod),
         }

@@ -24,6 +24,8 @@ class SliceContract:
     hosts: int
     """VMs of one slice."""
     chips_per_host: int
+    devices_per_chip: int
+    """As JAX sees a chip. Meshes and batches count devices; Ray and peaks count chips."""
     hbm_gib_per_chip: int
     bf16_tflops_per_chip: int
     """The peak of matrix products, in 10^12 operations a second."""
@@ -38,13 +40,22 @@ class SliceContract:
         return self.hosts * self.slices
 
     @property
-    def chips_per_slice(self) -> int:
-        return self.hosts * self.chips_per_host
+    def chips(self) -> int:
+        """Of all slices."""
+        return self.workers * self.chips_per_host
 
     @property
-    def chips(self) -> int:
-        """Chips of all slices: the number of devices JAX sees."""
-        return self.workers * self.chips_per_host
+    def devices(self) -> int:
+        """Of all slices: as many as JAX sees."""
+        return self.chips * self.devices_per_chip
+
+    @property
+    def devices_per_slice(self) -> int:
+        return self.hosts * self.devices_per_host
+
+    @property
+    def devices_per_host(self) -> int:
+        return self.chips_per_host * self.devices_per_chip
 
     @property
     def peak_flops_per_s(self) -> float:
@@ -78,3 +89,15 @@ class SliceContract:
         if faults:
             raise ValueError(f"slice contract: {', '.join(faults)}")
         return cls(**raw)
+
+
+def told_devices(devices: int, devices_per_chip: int) -> str:
+    """So many devices in a message: as chips, where a chip is one."""
+    text = f"{devices} {device_noun(devices_per_chip)}{'' if devices == 1 else 's'}"
+    if devices_per_chip == 1:
+        return text
+    return f"{text} ({devices // devices_per_chip} chips of {devices_per_chip})"
+
+
+def device_noun(devices_per_chip: int) -> str:
+    return "chip" if devices_per_chip == 1 else "device"

@@ -23,12 +23,12 @@ class Settings(BaseModel):
 
 
 class MeshSettings(Settings):
-    """Axes of the device mesh. Their product is the number of chips."""
+    """Axes of a mesh of JAX's devices, one a chip, of tpu7x two. Their product is the number."""
 
     data: PositiveInt = 1
     """Copies of the model; each takes its part of the batch."""
     tensor: PositiveInt = 1
-    """Chips that share one copy: attention heads, feed-forward and vocabulary are cut by it."""
+    """Devices that share one copy: attention heads, feed-forward and vocabulary are cut by it."""
 
     @property
     def axes(self) -> dict[str, int]:
@@ -48,8 +48,8 @@ class TrainMesh(MeshSettings):
     """A mesh with an axis that a server has no use for, as it would fetch weights at each token."""
 
     fsdp: PositiveInt = 1
-    """Chips that each keep a part of one copy and of the optimizer's state, fetch the rest layer by
-    layer, and take a part of the batch (fully sharded data parallel)."""
+    """Devices that each keep a part of one copy and of the optimizer's state, fetch the rest layer
+    by layer, and take a part of the batch (fully sharded data parallel)."""
 
     @property
     def axes(self) -> dict[str, int]:
@@ -197,7 +197,7 @@ class ServeSettings(Settings):
     engine: Literal["jax", "vllm", "diffusion"] = "jax"
     """Of text, or with diffusion of pictures."""
     mesh: MeshSettings | None = None
-    """By default each replica's chips share one copy of the model. With engine diffusion each chip
+    """By default each replica's devices share one copy of the model. With engine diffusion each
     has one, and draws its part of a batch."""
     max_sequence_length: Annotated[int, Field(ge=8)] = 256
     """Tokens of prompt and completion together; also the length of the KV cache. Not asked by
@@ -212,12 +212,12 @@ class ServeSettings(Settings):
     def sampler_used(self) -> SamplerSettings:
         return self.sampler or SamplerSettings()
 
-    def mesh_on(self, chips: int) -> MeshSettings:
-        """The mesh of a replica that has so many chips."""
+    def mesh_on(self, devices: int) -> MeshSettings:
+        """The mesh of a replica that has so many devices."""
         if self.mesh is not None:
             return self.mesh
         axis = "data" if self.engine == "diffusion" else "tensor"
-        return MeshSettings(**{axis: chips})
+        return MeshSettings(**{axis: devices})
 
 
 class InferSettings(Settings):
@@ -233,7 +233,7 @@ class InferSettings(Settings):
     """Copied to the output as it is: text or whole numbers. With null, rows are told apart by
     their file and their place in it, which the output has in any case."""
     mesh: MeshSettings | None = None
-    """By default each host's chips share one copy of the model."""
+    """By default each host's devices share one copy of the model."""
     batch_size: PositiveInt = 64
     """Prompts at once, over all hosts."""
     max_sequence_length: Annotated[int, Field(ge=8)] = 256
@@ -258,9 +258,9 @@ class InferSettings(Settings):
         """In tokens."""
         return self.max_sequence_length - (self.max_tokens if self.task == "generate" else 0)
 
-    def mesh_on(self, workers: int, chips_per_host: int) -> MeshSettings:
+    def mesh_on(self, workers: int, devices_per_host: int) -> MeshSettings:
         """The mesh over so many hosts."""
-        return self.mesh or MeshSettings(data=workers, tensor=chips_per_host)
+        return self.mesh or MeshSettings(data=workers, tensor=devices_per_host)
 
     def decisive(self) -> dict[str, Any]:
         """The settings that decide what the output is; the others, how it is computed."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from workloads import versions
-from workloads.contract import SliceContract
+from workloads.contract import SliceContract, told_devices
 from workloads.errors import UserError
 from workloads.hosts import nodes_of, number_faults, of_nodes
 from workloads.log import say
@@ -195,12 +195,13 @@ def check_devices(contract: SliceContract) -> None:
     seen = {
         **_slices_seen(jax.devices(), contract),
         "hosts": (jax.process_count(), contract.workers),
-        "devices": (jax.device_count(), contract.chips),
-        "devices on this host": (jax.local_device_count(), contract.chips_per_host),
+        "devices": (jax.device_count(), contract.devices),
+        "devices on this host": (jax.local_device_count(), contract.devices_per_host),
     }
+    devices = told_devices(contract.devices_per_host, contract.devices_per_chip)
     if faults := [
         f"JAX sees {found} {what}, but slice {contract.name} has {declared}; "
-        "check the machine type and topology that were declared"
+        f"check the machine type and topology that were declared, with {devices} a host"
         for what, (found, declared) in seen.items()
         if found != declared
     ]:

@@ -27,7 +27,7 @@ _REMARKS = {
 }
 
 SERVED_HEADS = 32
-"""Attention heads of Qwen3-4B (its config.json), over which a replica's chips are cut evenly."""
+"""Attention heads of Qwen3-4B (its config.json), cut evenly over a replica's devices."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,13 @@ class Answers:
         return f"{self.team}-{self.environment}"
 
     @property
-    def chips(self) -> int:
-        return topologies.chips(self.topology)
+    def devices(self) -> int:
+        """Of the slice, as JAX sees them."""
+        return topologies.chips(self.topology) * self.devices_per_chip
+
+    @property
+    def devices_per_chip(self) -> int:
+        return _generation(self.machine_type).devices_per_chip
 
     @property
     def location(self) -> str:
@@ -88,7 +93,7 @@ def shapes(machine_type: str, purpose: str) -> tuple[str, ...]:
 def _servable(machine_type: str, topology: str) -> bool:
     """Whether Ray Serve can ask for its hosts, and the model's heads are cut evenly."""
     tpu = TpuSlice.resolve(SliceSpec(name="offer", machine_type=machine_type, topology=topology))
-    return tpu.hosts_known_to_ray and SERVED_HEADS % tpu.chips == 0
+    return tpu.hosts_known_to_ray and SERVED_HEADS % tpu.devices == 0
 
 
 def zones(machine_type: str) -> tuple[str, ...]:

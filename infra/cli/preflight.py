@@ -14,7 +14,7 @@ from infra.preflight.compiler import Compiler, CompilerError
 from infra.preflight.estimate import Estimate, estimate
 from infra.preflight.nearest import Ask, Need, nearest
 from infra.preflight.programs import Subject, Unknown, steps, subjects
-from infra.tpu.speed import SPEEDS
+from workloads.contract import device_noun
 from workloads.preflight.program import Answer, Measured, ServeStep, TrainStep
 
 GIB = 2**30
@@ -111,7 +111,7 @@ def _look(subject: Subject, outcome: Outcome, ask: Asker) -> None:
         if answer.measured is None:
             outcome.problems.append(_refused(subject, answer))
             continue
-        expected = estimate(answer.measured, SPEEDS[tpu.generation.name], tpu.chips)
+        expected = estimate(answer.measured, tpu)
         rows.append(Row(subject, step, answer.measured, answer.cached, expected))
     outcome.rows.extend(rows)
     if too_large := [row for row in rows if not row.measured.fits]:
@@ -141,7 +141,8 @@ def _excess(subject: Subject, rows: list[Row], need: Need) -> str:
     kinds = " and ".join(row.step.kind for row in rows)
     whole = (need.argument_bytes + need.scratch_bytes) / GIB
     atleast = "" if need.scratch_bytes else "more than "
+    noun = device_noun(rows[0].subject.tpu.generation.devices_per_chip)
     return (
-        f"{kinds} of {subject.workload.name} needs {atleast}{whole:.2f} GiB of HBM a chip, and of "
-        f"slice {subject.workload.slice} it may have {need.limit_bytes / GIB:.2f}"
+        f"{kinds} of {subject.workload.name} needs {atleast}{whole:.2f} GiB of HBM a {noun}, and "
+        f"of slice {subject.workload.slice} it may have {need.limit_bytes / GIB:.2f}"
     )

@@ -72,9 +72,15 @@ def _notes(outcome: Outcome) -> Iterator[str]:
                 f"{place}: {row.measured.unknown_loops} loops send something each round, and how "
                 "many rounds is not known: they count as one"
             )
+        generation = row.subject.tpu.generation
+        if generation.devices_per_chip > 1:
+            yield (
+                f"{place}: the figures are those of a device, of which a chip of "
+                f"{generation.name} is {generation.devices_per_chip}; each is taken to have its "
+                "share of the chip's peaks, and of its links, which is an estimate"
+            )
         if row.estimate and row.estimate.dcn_s is None:
-            generation = row.subject.tpu.generation.name
-            yield f"{place}: the time leaves out the network between slices of {generation}"
+            yield f"{place}: the time leaves out the network between slices of {generation.name}"
 
 
 def _table(rows: Sequence[Row], frame: box.Box | None) -> Table:

@@ -29,6 +29,7 @@ from infra.config import (
 )
 from infra.tpu.capacity import FlexStart, Reservation, Rung, written
 from infra.tpu.slice import TpuSlice
+from workloads.contract import told_devices
 
 _PIPE_WIDTH = 1000  # lines in a pipe are never folded
 
@@ -104,11 +105,13 @@ def _print_judgement(out: Console, file: str, config: StackConfig) -> None:
 def _slice_facts(tpu: TpuSlice) -> dict[str, str]:
     times = f"{tpu.count} x " if tpu.count > 1 else ""
     accelerator, topology, chips = tpu.node_selector.values()
+    each = tpu.generation.devices_per_chip
     return {
         "machine type": tpu.machine.name,
         "topology": f"{times}{tpu.topology}",
         "hosts": f"{times}{tpu.hosts} of {tpu.chips_per_host} chips",
         "chips": f"{times}{tpu.chips}",
+        "devices": f"{times}{told_devices(tpu.devices, each)}" if each > 1 else "",
         "TensorCores": f"{times}{tpu.chips * tpu.generation.cores_per_chip}",
         "HBM": f"{times}{tpu.hbm_gib} GiB",
         "node labels": f"{accelerator}, {topology}, {chips}",
@@ -189,14 +192,14 @@ def _workload_cells(workload: Workload, config: StackConfig) -> tuple[str, str, 
         tpu = config.slice(workload.slice)
         what = f"{workload.task}s {workload.batch_size} prompts at once, up to "
         what += f"{workload.max_sequence_length} tokens"
-        source, mesh = _source(workload.model), workload.mesh_on(tpu.workers, tpu.chips_per_host)
+        source, mesh = _source(workload.model), workload.mesh_on(tpu.workers, tpu.devices_per_host)
     else:
         drawn = "pictures" if workload.engine == "diffusion" else "requests"
         what = f"{workload.max_batch} {drawn} at once by engine {workload.engine}"
         what += ", with an API key" if workload.api_key else ", without an API key"
         replica = workload.replica(config.slice(workload.slice))
         what += f", a replica on each {part}" if (part := workload.replica_topology) else ""
-        source, mesh = _source(workload.model), workload.mesh_on(replica.chips)
+        source, mesh = _source(workload.model), workload.mesh_on(replica.devices)
     return workload.name, workload.kind, workload.slice, str(mesh), f"{what}, from {source}"
 
 
@@ -229,6 +232,7 @@ def _slice_as_json(tpu: TpuSlice) -> dict[str, Any]:
     return {
         **vars(tpu.contract()),
         "chips": tpu.chips,
+        "devices": tpu.devices,
         "hbm_gib": tpu.hbm_gib,
         "pools": tpu.pools,
         "node_selector": tpu.node_selector,

@@ -1,13 +1,14 @@
 """The stack file that `raytpu new` writes: text, for the sake of its comments."""
 
 from infra.cli.offers import Answers, Purpose
+from workloads.contract import device_noun
 
 NAMES: dict[Purpose, str] = {"serve": "chat", "train": "train", "cluster": "work"}
 """Of the slice."""
 MODEL = "Qwen/Qwen3-4B"
 TENSOR = 4
-"""Chips that share one copy of the model that is trained: its heads divide by it."""
-SEQUENCES_PER_CHIP = 4
+"""Devices that share one copy of the model that is trained: its heads divide by it."""
+SEQUENCES_PER_DEVICE = 4
 
 
 def stack_text(answers: Answers) -> str:
@@ -108,7 +109,8 @@ _CLUSTER = """\
 
 
 def _train(answers: Answers) -> str:
-    tensor = min(TENSOR, answers.chips)
+    tensor = min(TENSOR, answers.devices)
+    noun = device_noun(answers.devices_per_chip)
     return f"""\
   raytpu:workloads:
     - name: corpus
@@ -119,9 +121,9 @@ def _train(answers: Answers) -> str:
       kind: train
       slice: train
       data: corpus
-      mesh: {{data: {answers.chips // tensor}, tensor: {tensor}}}   # of all chips
+      mesh: {{data: {answers.devices // tensor}, tensor: {tensor}}}   # of all {noun}s
       steps: 10000
-      global_batch: {answers.chips * SEQUENCES_PER_CHIP}   # a multiple of the chips
+      global_batch: {answers.devices * SEQUENCES_PER_DEVICE}   # a multiple of the {noun}s
       max_failures: 20   # lost hosts after which it is given up
       deadline: 3d   # for all of it; then it is stopped
       model:

@@ -13,6 +13,7 @@ from infra.config.models import TrainSpec
 from infra.errors import Problem, quote
 from infra.tpu.capacity import written
 from infra.tpu.slice import TpuSlice
+from workloads.contract import told_devices
 from workloads.train.choices import settings_on
 
 
@@ -41,13 +42,14 @@ def _fewer(where: str, trainer: TrainSpec, tpu: TpuSlice, entries: Entries) -> I
         what = f"is more than the {tpu.count} of slice {quote(tpu.name)}"
         yield scope.problem(place, least, what, f"use 1 to {tpu.count}")
     for count in range(least, tpu.count):
-        if trainer.global_batch % (count * tpu.chips):
+        if trainer.global_batch % (devices := count * tpu.devices):
+            there = told_devices(devices, tpu.generation.devices_per_chip)
             yield scope.problem(
                 place,
                 least,
-                f"leaves {count} slices, over whose {count * tpu.chips} chips {where}.global_batch "
+                f"leaves {count} slices, over whose {there} {where}.global_batch "
                 f"of {scope.quote(trainer.global_batch)} does not divide",
-                f"use a multiple of {lcm(*range(least, tpu.count + 1)) * tpu.chips}",
+                f"use a multiple of {lcm(*range(least, tpu.count + 1)) * tpu.devices}",
             )
             return
 
@@ -80,7 +82,8 @@ def _carried(
     at: str, where: str, trainer: TrainSpec, shape: TpuSlice, entries: Entries
 ) -> Iterator[Problem]:
     """`at`, `where`: the places of the fallback and of the workload."""
-    show, chips = entries.scope.show, shape.chips * shape.count
+    show, devices = entries.scope.show, shape.devices * shape.count
+    each = shape.generation.devices_per_chip
     what = f"{shape.topology} on {shape.machine.name}"
     if shape.count > 1 and not shape.multi_host:
         yield Problem(
@@ -89,20 +92,20 @@ def _carried(
             "spans several slices only if they are of several hosts",
             "use a topology of several hosts, or count 1",
         )
-    if shape.chips % trainer.mesh.tensor:
+    if shape.devices % trainer.mesh.tensor:
         yield Problem(
             at,
-            f"the {shape.chips} chips of {what} are no multiple of {where}.mesh.tensor, which is "
-            f"{show(str(trainer.mesh.tensor))}",
+            f"the {told_devices(shape.devices, each)} of {what} are no multiple of "
+            f"{where}.mesh.tensor, which is {show(str(trainer.mesh.tensor))}",
             "use another topology, or a tensor axis that divides both",
         )
         return
-    if trainer.global_batch % chips:
+    if trainer.global_batch % devices:
         yield Problem(
             at,
             f"{where}.global_batch is {show(str(trainer.global_batch))}, which does not divide "
-            f"over the {chips} chips of {what}",
-            f"use another topology, or a multiple of {chips}",
+            f"over the {told_devices(devices, each)} of {what}",
+            f"use another topology, or a multiple of {devices}",
         )
     there = settings_on(trainer.settings(), shape.contract())
     moved = trainer.model_copy(update={"mesh": there.mesh})

@@ -8,6 +8,7 @@ from infra.config.models import InferSpec, ServeSpec, TrainSpec
 from infra.config.parse import Scope
 from infra.errors import Problem
 from infra.tpu.slice import TpuSlice
+from workloads.contract import told_devices
 from workloads.settings import MeshSettings
 
 
@@ -20,7 +21,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         yield from _fsdp(f"{where}.mesh.fsdp", trainer, entries)
         if tpu := entries.slice_of(trainer):
             yield from _trainable(f"{where}.slice", trainer, tpu, entries)
-            yield from _mesh(f"{where}.mesh", trainer.mesh, tpu.chips * tpu.count, scope)
+            yield from _mesh(f"{where}.mesh", trainer.mesh, tpu, tpu.count, scope)
             yield from _copies(f"{where}.mesh.data", trainer.mesh, tpu, scope)
             yield from _batch(f"{where}.global_batch", trainer, tpu, scope)
             yield from _parts(f"{where}.gradient_accumulation_steps", trainer, tpu, scope)
@@ -30,7 +31,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
     for where, server in entries.served.items():
         whole = entries.slice_of(server)
         tpu = server.replica(whole) if whole else None
-        mesh = server.mesh_on(tpu.chips) if tpu else server.mesh
+        mesh = server.mesh_on(tpu.devices) if tpu else server.mesh
         trained = entries.model_of(server)
         if mesh and trained and server.engine == "jax":
             yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
@@ -41,7 +42,7 @@ def faults(entries: Entries) -> Iterator[Problem]:
         if tpu and mesh:
             yield from _servable(f"{where}.slice", server, tpu, scope)
             yield from _one_copy(f"{where}.mesh.data", server, mesh, scope)
-            yield from _mesh(f"{where}.mesh", mesh, tpu.chips, scope)
+            yield from _mesh(f"{where}.mesh", mesh, tpu, 1, scope)
 
 
 def _schedule(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
@@ -75,7 +76,7 @@ def _heads(where: str, trainer: TrainSpec, scope: Scope) -> Iterator[Problem]:
 
 
 def _inferable(where: str, job: InferSpec, tpu: TpuSlice, entries: Entries) -> Iterator[Problem]:
-    scope, mesh = entries.scope, job.mesh_on(tpu.workers, tpu.chips_per_host)
+    scope, mesh = entries.scope, job.mesh_on(tpu.workers, tpu.devices_per_host)
     if job.longest_prompt < 1:
         most = scope.quote(job.max_sequence_length)
         yield scope.problem(
@@ -87,7 +88,7 @@ def _inferable(where: str, job: InferSpec, tpu: TpuSlice, entries: Entries) -> I
     if trained := entries.model_of(job):
         yield from _tensor(f"{where}.mesh.tensor", mesh, trained, entries)
     yield from _trainable(f"{where}.slice", job, tpu, entries)
-    yield from _mesh(f"{where}.mesh", mesh, tpu.chips * tpu.count, scope)
+    yield from _mesh(f"{where}.mesh", mesh, tpu, tpu.count, scope)
     yield from _copies(f"{where}.mesh.data", mesh, tpu, scope)
     yield from _rows(f"{where}.batch_size", job.batch_size, mesh, scope)
 
@@ -176,19 +177,22 @@ def _rows(where: str, rows: int, mesh: MeshSettings, scope: Scope) -> Iterator[P
         )
 
 
-def _mesh(where: str, mesh: MeshSettings, chips: int, scope: Scope) -> Iterator[Problem]:
-    if mesh.devices != chips:
+def _mesh(
+    where: str, mesh: MeshSettings, tpu: TpuSlice, copies: int, scope: Scope
+) -> Iterator[Problem]:
+    devices = tpu.devices * copies
+    if mesh.devices != devices:
+        there = told_devices(devices, tpu.generation.devices_per_chip)
         yield Problem(
             where,
-            f"{scope.show(f'{mesh} = {mesh.devices}')} does not cover the {chips} chips of the "
-            "slice",
-            f"choose the axes so that their product is {chips}",
+            f"{scope.show(f'{mesh} = {mesh.devices}')} does not cover the {there} of the slice",
+            f"choose the axes so that their product is {devices}",
         )
 
 
 def _copies(where: str, mesh: MeshSettings, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
     """The inner axes talk at every layer, too much for the network between slices."""
-    if mesh.devices == tpu.chips * tpu.count and mesh.data % tpu.count:
+    if mesh.devices == tpu.devices * tpu.count and mesh.data % tpu.count:
         yield scope.problem(
             where,
             mesh.data,
@@ -198,24 +202,24 @@ def _copies(where: str, mesh: MeshSettings, tpu: TpuSlice, scope: Scope) -> Iter
 
 
 def _batch(where: str, trainer: TrainSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
-    """Ray Data hands each host an equal part, of which each of its chips takes an equal part."""
-    chips = tpu.chips * tpu.count
-    if trainer.global_batch % chips:
-        below, above = (trainer.global_batch // chips + more for more in (0, 1))
-        nearest = " or ".join(scope.quote(times * chips) for times in (below, above) if times)
+    """Ray Data hands each host an equal part, of which each of its devices takes an equal part."""
+    devices = tpu.devices * tpu.count
+    if trainer.global_batch % devices:
+        below, above = (trainer.global_batch // devices + more for more in (0, 1))
+        nearest = " or ".join(scope.quote(times * devices) for times in (below, above) if times)
+        there = told_devices(devices, tpu.generation.devices_per_chip)
         yield scope.problem(
             where,
             trainer.global_batch,
-            f"sequences do not divide over {chips} chips ({tpu.workers} hosts of "
-            f"{tpu.chips_per_host})",
-            f"use a multiple of {chips}, such as {nearest}",
+            f"sequences do not divide over {there} ({tpu.workers} hosts of {tpu.devices_per_host})",
+            f"use a multiple of {devices}, such as {nearest}",
         )
 
 
 def _parts(where: str, trainer: TrainSpec, tpu: TpuSlice, scope: Scope) -> Iterator[Problem]:
     """Each part of a batch takes as many rows of every device."""
     batch, rows = trainer.global_batch, trainer.global_batch // trainer.mesh.batch_parts
-    covers = trainer.mesh.devices == tpu.chips * tpu.count and not batch % trainer.mesh.devices
+    covers = trainer.mesh.devices == tpu.devices * tpu.count and not batch % trainer.mesh.devices
     if covers and rows % trainer.gradient_accumulation_steps:
         yield scope.problem(
             where,

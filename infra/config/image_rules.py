@@ -7,6 +7,7 @@ from infra.config.entries import Entries
 from infra.config.models import Folder, Hub, ServeSpec
 from infra.config.parse import Scope
 from infra.errors import Problem
+from workloads.contract import device_noun
 from workloads.model.config import ModelError
 from workloads.serve.diffusion.config import read_config
 
@@ -36,11 +37,12 @@ def _settings_of_text(where: str, server: ServeSpec, scope: Scope) -> Iterator[P
 
 
 def _cut(where: str, server: ServeSpec, entries: Entries) -> Iterator[Problem]:
-    """Each chip has a whole copy, and one process has all chips."""
+    """Each device has a whole copy, and one process has all devices."""
     scope, tpu = entries.scope, entries.slice_of(server)
     if server.mesh is not None and server.mesh.tensor > 1:
-        what = "chips would share one copy of the model, and engine diffusion cuts none"
-        fix = "leave mesh out: each chip draws its part of a batch"
+        noun = device_noun(tpu.generation.devices_per_chip if tpu else 1)
+        what = f"{noun}s would share one copy of the model, and engine diffusion cuts none"
+        fix = f"leave mesh out: each {noun} draws its part of a batch"
         yield scope.problem(f"{where}.mesh.tensor", server.mesh.tensor, what, fix)
     if server.replica_topology is not None:
         what = "is no whole slice, and a replica of engine diffusion takes all of one"

@@ -1,4 +1,4 @@
-"""Whether a model fits the memory of the chips that are to hold it.
+"""Whether a model fits the memory of the devices that are to hold it.
 
 Only what is there for certain is counted: weights, what training keeps of each, and a server's
 cache. Activations and the compiler's scratch come on top, so what passes here may still be tight.
@@ -12,6 +12,7 @@ from infra.config.model_facts import WEIGHT_BYTES, ModelFacts
 from infra.config.models import InferSpec, ServeSpec, TrainSpec
 from infra.errors import Problem
 from infra.tpu.slice import TpuSlice
+from workloads.contract import device_noun
 from workloads.settings import MeshSettings
 
 TRAINING_BYTES = 16
@@ -29,13 +30,13 @@ def faults(entries: Entries) -> Iterator[Problem]:
     for where, server in entries.served.items():
         tpu, trained = entries.slice_of(server), entries.model_of(server)
         if tpu and trained and server.engine == "jax":
-            mesh, rows = server.mesh_on(server.replica(tpu).chips), server.max_batch
+            mesh, rows = server.mesh_on(server.replica(tpu).devices), server.max_batch
             held = _served(server, mesh, rows, entries.sizes_of(trained))
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
     for where, job in entries.inferred.items():
         tpu, trained = entries.slice_of(job), entries.model_of(job)
         if tpu and trained:
-            mesh = job.mesh_on(tpu.workers, tpu.chips_per_host)
+            mesh = job.mesh_on(tpu.workers, tpu.devices_per_host)
             held = _served(job, mesh, job.batch_size, entries.sizes_of(trained))
             yield from _too_large(where, held, _SERVED, "mesh.tensor", tpu, entries)
 
@@ -61,7 +62,7 @@ def _served(
     rows: int,
     model: ModelFacts | None,
 ) -> float:
-    """Bytes a chip; 0 for a model whose sizes are not known."""
+    """Bytes a device; 0 for a model whose sizes are not known."""
     if model is None:
         return 0
     weights = model.parameters / mesh.tensor
@@ -73,11 +74,11 @@ def _served(
 def _too_large(
     where: str, held: float, kept: str, axes: str, tpu: TpuSlice, entries: Entries
 ) -> Iterator[Problem]:
-    has = tpu.generation.hbm_gib_per_chip
+    has, noun = tpu.hbm_gib_per_device, device_noun(tpu.generation.devices_per_chip)
     if held > has * _GIB:
         size = entries.scope.show(f"{held / _GIB:.1f}")
         yield Problem(
             where,
-            f"{kept} take {size} GiB of each chip, and one of {tpu.generation.name} has {has}",
+            f"{kept} take {size} GiB of each {noun}, and one of {tpu.generation.name} has {has}",
             f"use a larger {axes}, a smaller model, or chips with more memory",
         )

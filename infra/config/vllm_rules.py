@@ -33,7 +33,7 @@ _SIZE_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Z
 
 @dataclass(frozen=True)
 class Served:
-    """A model on a copy's chips, as far as it is known."""
+    """A model on a copy's devices, as far as it is known."""
 
     server: ServeSpec
     tpu: TpuSlice
@@ -43,11 +43,11 @@ class Served:
 
     @property
     def tensor(self) -> int:
-        return self.server.mesh_on(self.tpu.chips).tensor
+        return self.server.mesh_on(self.tpu.devices).tensor
 
     @property
     def hbm_gib(self) -> int:
-        return self.tensor * self.tpu.generation.hbm_gib_per_chip
+        return self.tensor * self.tpu.hbm_gib_per_device
 
     @property
     def usable_gib(self) -> float:
@@ -143,9 +143,9 @@ def _size_by_name(hub: str, dtype: str) -> float | None:
 
 
 def _uneven(where: str, one: Served, facts: ModelFacts, entries: Entries) -> Iterator[Problem]:
-    """The rules of vLLM itself: a chip takes whole heads and an equal part of the feed-forward.
+    """The rules of vLLM itself: a device takes whole heads and an equal part of the feed-forward.
 
-    Fewer key-value heads than chips are copied; the vocabulary is padded to fit.
+    Fewer key-value heads than devices are copied; the vocabulary is padded to fit.
     """
     quote, size = entries.scope.quote, one.tensor
     shared = facts.key_value_heads
@@ -160,7 +160,9 @@ def _uneven(where: str, one: Served, facts: ModelFacts, entries: Entries) -> Ite
     if shared % size and size % shared:
         uneven.append(f"key-value heads {quote(shared)} (nor is it a multiple of them)")
     if uneven:
-        fits = [n for n in range(1, facts.attention_heads + 1) if divides(facts, n)]
+        each = one.tpu.generation.devices_per_chip
+        chips = range(1, facts.attention_heads // each + 1)
+        fits = [n for n in chips if divides(facts, n * each)]
         yield entries.scope.problem(
             where,
             size,
@@ -170,7 +172,7 @@ def _uneven(where: str, one: Served, facts: ModelFacts, entries: Entries) -> Ite
 
 
 def divides(facts: ModelFacts, size: int) -> bool:
-    """Whether vLLM can cut such a model over so many chips."""
+    """Whether vLLM can cut such a model over so many devices."""
     shared = facts.key_value_heads
     whole = facts.attention_heads % size == 0 and facts.intermediate_size % size == 0
     return whole and (shared % size == 0 or size % shared == 0)

@@ -45,7 +45,7 @@ def host_environment(tpu: SliceContract, worker_id: int, slice_name: str) -> dic
 
     The first block is what GKE's TPU webhook and KubeRay set (kuberay-tpu-webhook, 2026-05); Ray
     derives its labels and head resource from it by its own code, as on GKE. The second block makes
-    it a simulation: as many CPU devices as the host has chips, and their places in the slice.
+    it a simulation: as many CPU devices as JAX would see, and the places of the chips in the slice.
     """
     hostnames = {"TPU_WORKER_HOSTNAMES": ",".join(["127.0.0.1"] * tpu.hosts)}
     return {
@@ -56,7 +56,7 @@ def host_environment(tpu: SliceContract, worker_id: int, slice_name: str) -> dic
         "TPU_TOPOLOGY": tpu.topology,
         **(hostnames if tpu.multi_host else {}),
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={tpu.chips_per_host}",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={tpu.devices_per_host}",
         "PYTHONPATH": str(_LIBTPU),
     }
 

@@ -2,14 +2,18 @@
 
 The longest of computing, reading memory and talking; as if each overlapped the others whole and
 ran at its peak. A real step takes longer, so its utilisation is lower.
+
+Where a chip is two devices, each is taken to have half of its peaks: of products and HBM that is
+so, of the links it is an estimate, since the two share them, and are linked within the chip too.
 """
 
 from dataclasses import dataclass
 
-from infra.tpu.speed import Speed
+from infra.tpu.slice import TpuSlice
+from infra.tpu.speed import SPEEDS, Speed
 from workloads.preflight.program import Collective, Measured
 
-# Of the payload, what a chip takes in where a ring of so many carries it.
+# Of the payload, what a device takes in where a ring of so many carries it.
 _PASSES = {
     "all-reduce": 2,
     "all-gather": 1,
@@ -50,18 +54,19 @@ class Estimate:
         }
 
 
-def estimate(measured: Measured, speed: Speed, chips_per_slice: int) -> Estimate | None:
-    """None for a program that was not compiled."""
+def estimate(measured: Measured, tpu: TpuSlice) -> Estimate | None:
+    """Of a program on one device of a slice. None if it was not compiled."""
     if measured.flops is None or measured.traffic_bytes is None:
         return None
     inside = [one for one in measured.collectives if one.kind != "dcn"]
     between = sum(_carried(one) for one in measured.collectives if one.kind == "dcn")
+    speed, sharing = SPEEDS[tpu.generation.name], tpu.generation.devices_per_chip
     dcn = speed.dcn_bytes_per_s
     return Estimate(
-        compute_s=measured.flops / speed.flops_per_s,
-        hbm_s=measured.traffic_bytes / speed.hbm_bytes_per_s,
-        ici_s=sum(_carried(one) / _rate(one, speed, chips_per_slice) for one in inside),
-        dcn_s=0.0 if not between else None if dcn is None else between / dcn,
+        compute_s=sharing * measured.flops / speed.flops_per_s,
+        hbm_s=sharing * measured.traffic_bytes / speed.hbm_bytes_per_s,
+        ici_s=sharing * sum(_carried(one) / _rate(one, speed, tpu.devices) for one in inside),
+        dcn_s=0.0 if not between else None if dcn is None else sharing * between / dcn,
     )
 
 
@@ -71,7 +76,7 @@ def _carried(one: Collective) -> float:
     return _PASSES[one.kind] * one.payload_bytes * (one.group - 1) / one.group
 
 
-def _rate(one: Collective, speed: Speed, chips_per_slice: int) -> float:
+def _rate(one: Collective, speed: Speed, devices_per_slice: int) -> float:
     """A group that is the whole slice uses the links of all axes, any other those of one."""
-    axes = speed.ici_axes if one.group == chips_per_slice else 1
+    axes = speed.ici_axes if one.group == devices_per_slice else 1
     return axes * speed.axis_bytes_per_s

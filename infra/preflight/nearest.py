@@ -25,7 +25,7 @@ Ask = Callable[[TrainStep | ServeStep], Answer]
 
 @dataclass(frozen=True)
 class Need:
-    """Of the declared workload, a chip."""
+    """Of the declared workload, a device."""
 
     argument_bytes: int
     scratch_bytes: int
@@ -74,7 +74,7 @@ def _kinds(subject: Subject, need: Need) -> list[Iterator[_Change]]:
 
 
 def _meshes(subject: Subject, need: Need) -> Iterator[_Change]:
-    """Those that share a copy among more chips, as few more as possible; fsdp before tensor."""
+    """Those that share a copy among more devices, as few more as possible; fsdp before tensor."""
     mesh = _mesh(subject)
     sizes = [size for size in range(1, mesh.devices + 1) if mesh.devices % size == 0]
     cuts = [
@@ -89,9 +89,9 @@ def _meshes(subject: Subject, need: Need) -> Iterator[_Change]:
 
 def _parts(subject: Subject, workload: TrainSpec, need: Need) -> Iterator[_Change]:
     """The same update from a batch in more and more parts, and with activations computed anew."""
-    declared, chips = workload.gradient_accumulation_steps, workload.mesh.devices
+    declared, devices = workload.gradient_accumulation_steps, workload.mesh.devices
     parts = declared
-    while workload.global_batch % (parts * chips) == 0:
+    while workload.global_batch % (parts * devices) == 0:
         for remat in dict.fromkeys([workload.remat, "layers"]):
             update = {"gradient_accumulation_steps": parts, "remat": remat}
             said = " and ".join(
@@ -141,7 +141,7 @@ def _larger_replicas(subject: Subject, workload: ServeSpec, need: Need) -> Itera
         if topologies.chips(topology) > tpu.chips
     ]
     for one in sorted(larger, key=lambda one: (one.chips, one.hosts)):
-        cut = TrainMesh(tensor=one.chips)
+        cut = TrainMesh(tensor=one.devices)
         if _divides(subject, cut):
             said = f"topology {one.topology} on {one.machine.name} with mesh {cut}"
             moved = replace(subject, tpu=one, workload=workload)
@@ -163,7 +163,7 @@ def _change(
 
 
 def _weight(after: Subject, before: Subject) -> tuple[float, float]:
-    """Times what arguments and scratch are expected to be: as if each chip held an equal part."""
+    """Times what arguments and scratch are expected to be: as if each device held an equal part."""
     if isinstance(after.workload, TrainSpec) and isinstance(before.workload, TrainSpec):
         new, old = after.workload, before.workload
         kept = 1 / after.model.layers if new.remat != old.remat else 1.0
@@ -175,7 +175,7 @@ def _weight(after: Subject, before: Subject) -> tuple[float, float]:
 
 
 def _rows(workload: TrainSpec) -> float:
-    """Of a step's part, for each chip."""
+    """Of a step's part, for each device."""
     return workload.global_batch / workload.gradient_accumulation_steps / workload.mesh.devices
 
 
@@ -187,7 +187,7 @@ def _mesh(subject: Subject) -> MeshSettings:
     workload = subject.workload
     if isinstance(workload, TrainSpec):
         return workload.mesh
-    return workload.mesh_on(subject.tpu.chips)
+    return workload.mesh_on(subject.tpu.devices)
 
 
 def _as_mesh(subject: Subject, cut: TrainMesh) -> MeshSettings:
@@ -206,7 +206,7 @@ def _divides(subject: Subject, cut: TrainMesh) -> bool:
 
 
 def _sharing(mesh: MeshSettings) -> int:
-    """Chips that share a copy."""
+    """Devices that share a copy."""
     return mesh.devices // mesh.data
 
 

@@ -117,8 +117,8 @@ def _chips(tpu: TpuSlice, workload: TrainSpec | ServeSpec) -> Chips:
         topology=tpu.topology,
         host_topology=tpu.machine.host_topology,
         slices=slices,
-        devices=tpu.chips * slices,
-        hbm_gib_per_chip=tpu.generation.hbm_gib_per_chip,
+        devices=tpu.devices * slices,
+        hbm_gib_per_device=tpu.hbm_gib_per_device,
     )
 
 

@@ -11,6 +11,8 @@ Where a fact comes from:
   behind what Google sells, so a zone that they lack is not known rather than wrong, except for v4,
   which there is in one zone alone.
 - Flex-start and boot disks: the autoscaler's tables. They name no disk for v4 and v5p.
+- Devices of a chip: libtpu's own topologies as JAX shows them, which the tests ask. vLLM's engine
+  for TPU counts the same devices (vllm-project/tpu-inference 1753).
 - Ray: the installed ray 2.60, `ray._private.accelerators.tpu`; the tests compare.
 
 All are of high confidence except the HBM of v5p (95 GiB; others round it to 96) and the largest
@@ -30,6 +32,10 @@ class Generation:
     ray_version: str
     """Ray's own spelling; other spellings pass one of its helpers and fail the next."""
     cores_per_chip: int
+    """TensorCores, which Ray's names of shapes count."""
+    devices_per_chip: int
+    """As JAX sees a chip, and a mesh counts it: of tpu7x each core with half of the HBM is one; the
+    two cores of a v4 or v5p are one together."""
     hbm_gib_per_chip: int
     max_chips: int
     """Largest slice GKE makes."""
@@ -120,6 +126,7 @@ _GENERATIONS = (
         "tpu-v4-podslice",
         "v4",
         cores_per_chip=2,
+        devices_per_chip=1,
         hbm_gib_per_chip=32,
         max_chips=4096,
         gke_topologies=GKE_SMALL_3D,
@@ -136,6 +143,7 @@ _GENERATIONS = (
         "tpu-v5-lite-podslice",
         "v5litepod",
         cores_per_chip=1,
+        devices_per_chip=1,
         hbm_gib_per_chip=16,
         max_chips=256,
         gke_topologies=GKE_2D,
@@ -152,6 +160,7 @@ _GENERATIONS = (
         "tpu-v5p-slice",
         "v5p",
         cores_per_chip=2,
+        devices_per_chip=1,
         hbm_gib_per_chip=95,
         max_chips=8960,
         gke_topologies=GKE_SMALL_3D,
@@ -168,6 +177,7 @@ _GENERATIONS = (
         "tpu-v6e-slice",
         "v6e",
         cores_per_chip=1,
+        devices_per_chip=1,
         hbm_gib_per_chip=32,
         max_chips=256,
         gke_topologies=GKE_2D,
@@ -192,6 +202,7 @@ _GENERATIONS = (
         "tpu7x",
         "v7x",
         cores_per_chip=2,
+        devices_per_chip=2,
         hbm_gib_per_chip=192,
         max_chips=9216,
         gke_topologies=GKE_SMALL_3D,

@@ -119,6 +119,15 @@ class TpuSlice:
         return self.machine.chips
 
     @property
+    def devices(self) -> int:
+        """JAX devices of one slice: what meshes and batches are cut over."""
+        return self.chips * self.generation.devices_per_chip
+
+    @property
+    def devices_per_host(self) -> int:
+        return self.chips_per_host * self.generation.devices_per_chip
+
+    @property
     def hosts(self) -> int:
         """VMs of one slice."""
         return self.chips // self.chips_per_host
@@ -136,6 +145,10 @@ class TpuSlice:
     def hbm_gib(self) -> int:
         """HBM of one slice."""
         return self.chips * self.generation.hbm_gib_per_chip
+
+    @property
+    def hbm_gib_per_device(self) -> int:
+        return self.generation.hbm_gib_per_chip // self.generation.devices_per_chip
 
     @property
     def most_chips(self) -> int:
@@ -236,6 +249,7 @@ class TpuSlice:
             topology=self.topology,
             hosts=self.hosts,
             chips_per_host=self.chips_per_host,
+            devices_per_chip=self.generation.devices_per_chip,
             hbm_gib_per_chip=self.generation.hbm_gib_per_chip,
             bf16_tflops_per_chip=SPEEDS[self.generation.name].bf16_tflops,
             accelerator_type=self.accelerator_type,

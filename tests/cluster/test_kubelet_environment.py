@@ -187,14 +187,18 @@ def test_a_container_with_chips_knows_its_slice(machine, topology, chips, expect
     assert tuple(found.get(name) for name in names) == expected
 
 
-def test_chips_are_as_many_devices_of_the_cpu():
+@pytest.mark.parametrize(
+    ("machine", "topology", "devices"),
+    [("ct6e-standard-4t", "4x4", 4), ("tpu7x-standard-4t", "2x2x1", 8)],
+)
+def test_chips_are_as_many_devices_of_the_cpu_as_jax_would_see(machine, topology, devices):
     own = {"JAX_PLATFORMS": "tpu,cpu", "XLA_FLAGS": "--xla_dump_to=/x"}
-    assert stand_in_variables(asks_for(4), own) == {
+    assert stand_in_variables(asks_for(4), tpu_host(machine, topology), own) == {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_dump_to=/x --xla_force_host_platform_device_count=4",
+        "XLA_FLAGS": f"--xla_dump_to=/x --xla_force_host_platform_device_count={devices}",
     }
 
 
 def test_without_chips_nothing_is_said_of_them():
     assert plugin_variables({}, tpu_host("ct6e-standard-4t", "4x4")) == {}
-    assert stand_in_variables({}, {"JAX_PLATFORMS": "tpu"}) == {}
+    assert stand_in_variables({}, {}, {"JAX_PLATFORMS": "tpu"}) == {}

@@ -132,7 +132,7 @@ def test_a_served_model_has_a_replica_a_slice(journey, name, replicas, chips):
     service = journey.objects("RayService")[name]
     [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
     contract = SliceContract.from_json(json.dumps(application["args"]["slice"]))
-    assert (application["args"]["replicas"], contract.chips_per_slice) == (replicas, chips)
+    assert (application["args"]["replicas"], contract.devices_per_slice) == (replicas, chips)
     assert contract.slices == replicas
 
 

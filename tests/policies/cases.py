@@ -59,7 +59,10 @@ def told(slice_, settings='{"checkpoint_every": 200, "max_failures": 20}'):
     return f"python -m workloads.train.main {words}"
 
 
-RIGHT = '{"name": "v5e", "slices": 2, "topology": "4x8", "hosts": 8, "chips_per_host": 4}'
+RIGHT = (
+    '{"name": "v5e", "slices": 2, "topology": "4x8", "hosts": 8, "chips_per_host": 4, '
+    '"devices_per_chip": 1}'
+)
 SPOT_IN_US_EAST5 = {
     "cloud.google.com/gke-spot": "true",
     "topology.kubernetes.io/zone": "us-east5-b",
@@ -196,7 +199,7 @@ SLICES = (
         "serving",
         SERVICE,
         {"spec.serveConfigV2": serve(tensor_parallel_size=1)},
-        "1 chips on a slice of 32",
+        "= 1 on a slice of 32 chips",
         pain="P20",
     ),
     Case(
@@ -205,6 +208,17 @@ SLICES = (
         SERVICE,
         {"spec.serveConfigV2": serve(tensor_parallel_size=32, topology="4x4")},
         "is not that of its pods, 4x8",
+        pain="P20",
+    ),
+    Case(
+        "slices-engine",
+        "serving",
+        SERVICE,
+        {
+            f"{CHAT_POD}.nodeSelector": selector("2x2x4", "tpu7x"),
+            "spec.serveConfigV2": serve(tensor_parallel_size=16),
+        },
+        "= 16 on a slice of 32 devices (16 chips of 2)",
         pain="P20",
     ),
     Case(

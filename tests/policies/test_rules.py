@@ -9,7 +9,7 @@ from policies.evaluate import evaluate
 from policies.rules import RULES
 from policies.settings import settings_of
 from policies.view import View
-from tests.policies.cases import CASES, HF
+from tests.policies.cases import CASES, CHAT_POD, HF, SERVICE, selector, serve
 from tests.policies.sets import GONE, SETS, changed, good, items
 
 ENVIRONMENTS = ("dev", "staging", "prod")
@@ -50,6 +50,15 @@ def test_a_broken_field_is_found_and_said(case, tmp_path):
     assert all(f.fault.what and f.fault.fix and f.fault.path for f in mine)
     assert any(case.says in line for line in said), [f.message for f in found.findings]
     assert all(0 < len(line) < 300 and "\n" not in line for line in said)
+
+
+def test_an_engine_on_tpu7x_has_two_shards_a_chip(tmp_path):
+    ironwood = {
+        f"{CHAT_POD}.nodeSelector": selector("2x2x4", "tpu7x"),
+        "spec.serveConfigV2": serve(tensor_parallel_size=32),
+    }
+    found = verdict(changed(good("serving"), SERVICE, ironwood), tmp_path)
+    assert "slices-engine" not in rules(found)
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - ELSEWHERE))

@@ -76,6 +76,28 @@ def test_slices_that_do_not_know_of_each_other_are_refused(seen, monkeypatch):
         check_devices(of_slices(2))
 
 
+@pytest.mark.parametrize("devices", [4, 8])
+def test_a_host_of_tpu7x_has_two_devices_a_chip(seen, monkeypatch, devices):
+    """Four chips, whose eight devices JAX sees; or half of them, which is not what was declared."""
+    monkeypatch.setattr(jax, "process_count", lambda: 1)
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    del seen[devices:]
+    host = replace(CONTRACT, hosts=1, devices_per_chip=2)
+    if devices == host.chips_per_host * 2:
+        check_devices(host)
+        return
+    with pytest.raises(UserError) as caught:
+        check_devices(host)
+    declared = (
+        "check the machine type and topology that were declared, with 8 devices (4 chips of 2) a "
+        "host"
+    )
+    assert caught.value.faults == (
+        f"JAX sees 4 devices, but slice drill has 8; {declared}",
+        f"JAX sees 4 devices on this host, but slice drill has 8; {declared}",
+    )
+
+
 @pytest.mark.usefixtures("seen")
 @pytest.mark.parametrize(("variable", "slices"), [("3", 2), ("2", 1)])
 def test_a_number_of_slices_that_is_not_the_declared_one_is_refused(monkeypatch, variable, slices):

@@ -1,7 +1,7 @@
 """The training step of the local stack in plain multi-process JAX: what Ray is compared with.
 
 The same step, mesh, batch and corpus as the train workload, one process a host and as many CPU
-devices as chips; rows come from memory, and nothing is saved or evaluated.
+devices as JAX would see; rows come from memory, and nothing is saved or evaluated.
 
     python tools/bench/plain_jax.py SLICE_JSON SETTINGS_JSON CORPUS STEPS
 
@@ -34,7 +34,7 @@ def _start_hosts(argv: list[str]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    devices = f"--xla_force_host_platform_device_count={tpu.chips_per_host}"
+    devices = f"--xla_force_host_platform_device_count={tpu.devices_per_host}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": devices}
     hosts = [
         subprocess.Popen([sys.executable, __file__, *argv, port, str(host)], env=environment)

@@ -102,7 +102,7 @@ def _alone() -> None:
     prompts = sentences(make_model(MODEL, folder), REQUESTS)
     (WORK / "prompts.json").write_text(json.dumps(prompts))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    rows = batch.load(folder, SERVE, SERVE.mesh_on(CONTRACT.chips))
+    rows = batch.load(folder, SERVE, SERVE.mesh_on(CONTRACT.devices))
     engine = Engine(rows, end_tokens=read_config(folder).eos_token_ids, queue_limit=REQUESTS)
     engine.start()
 

@@ -27,7 +27,7 @@ MESH = {"data": 2, "tensor": 2}
 VOCABULARY = 1024
 IN_ONE_PROCESS = {
     "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": f"--xla_force_host_platform_device_count={CONTRACT.chips_per_host}",
+    "XLA_FLAGS": f"--xla_force_host_platform_device_count={CONTRACT.devices_per_host}",
 }
 """Variables of a process that has that slice's devices for itself, without Ray."""
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workloads import versions
 from workloads.check.measure import Timing
-from workloads.contract import SliceContract
+from workloads.contract import SliceContract, device_noun, told_devices
 
 NOT_REPORTED = "not reported"
 
@@ -19,7 +19,7 @@ class _Part(BaseModel):
 
 
 class Device(_Part):
-    """A chip as JAX sees it. None: its platform does not say."""
+    """A chip as JAX sees it, or one of its cores. None: its platform does not say."""
 
     id: int
     platform: str
@@ -49,12 +49,6 @@ class HostReport(_Part):
     @property
     def slowest_s(self) -> float:
         return max(self.products_s.values())
-
-    @property
-    def chips(self) -> int:
-        """Of tpu7x each has two devices, at one place."""
-        places = [device.coordinates for device in self.devices]
-        return len(places) if None in places else len(set(places))
 
 
 class Collective(_Part):
@@ -96,10 +90,11 @@ def version_faults(head: Mapping[str, str], hosts: Sequence[HostReport]) -> Iter
 def device_faults(contract: SliceContract, hosts: Sequence[HostReport]) -> Iterator[str]:
     kinds = Counter(device.kind for host in hosts for device in host.devices)
     common = kinds.most_common(1)[0][0] if kinds else ""
+    declared = told_devices(contract.devices_per_host, contract.devices_per_chip)
     for place, host in enumerate(hosts):
-        if host.chips != contract.chips_per_host:
-            wanted = f"not {contract.chips_per_host}"
-            yield f"{host.host}: has {host.chips} chips, {wanted}; replace that host"
+        if (there := len(host.devices)) != contract.devices_per_host:
+            noun = device_noun(contract.devices_per_chip)
+            yield f"{host.host}: has {there} {noun}s, not {declared}; replace that host"
         if others := sorted({one.kind for one in host.devices} - {common}):
             yield f"{host.host}: has {', '.join(others)}, and other hosts {common}; replace it"
         if host.process != place:

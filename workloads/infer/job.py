@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads.contract import SliceContract
+from workloads.contract import SliceContract, told_devices
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.infer.plan import Part
@@ -26,7 +26,7 @@ class Request:
 
     @property
     def mesh(self) -> MeshSettings:
-        return self.settings.mesh_on(self.contract.workers, self.contract.chips_per_host)
+        return self.settings.mesh_on(self.contract.workers, self.contract.devices_per_host)
 
     @property
     def columns(self) -> Columns:
@@ -45,10 +45,11 @@ class Request:
 
     def _shape_faults(self) -> Iterator[str]:
         settings, contract, mesh = self.settings, self.contract, self.mesh
-        if mesh.devices != contract.chips:
+        if mesh.devices != contract.devices:
+            devices = told_devices(contract.devices, contract.devices_per_chip)
             yield (
-                f"mesh: {mesh} is {mesh.devices} chips, but slice {contract.name} has "
-                f"{contract.chips}; make the product {contract.chips}"
+                f"mesh: {mesh} is {mesh.devices}, but slice {contract.name} has {devices}; make "
+                f"the product {contract.devices}"
             )
         if settings.batch_size % mesh.data:
             lower = settings.batch_size // mesh.data * mesh.data

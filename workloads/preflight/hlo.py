@@ -1,4 +1,4 @@
-"""What a compiled program sends between chips, read from its text.
+"""What a compiled program sends between devices, read from its text.
 
 A collective inside a loop counts once for each round. XLA's text for TPU does not say how many
 there are, but its loops over a scan count up to a constant, which their condition names. Both sides

@@ -37,12 +37,13 @@ class Chips(Settings):
     """The shape of one VM's chips."""
     slices: PositiveInt
     devices: PositiveInt
-    """Chips of all slices."""
-    hbm_gib_per_chip: PositiveInt
+    """Of all slices, as JAX sees them."""
+    hbm_gib_per_device: PositiveInt
 
     @property
     def hbm_bytes(self) -> int:
-        return self.hbm_gib_per_chip * 2**30
+        """Of a device."""
+        return self.hbm_gib_per_device * 2**30
 
 
 class TrainStep(Settings):
@@ -81,21 +82,21 @@ Program = Annotated[TrainStep | ServeStep, Field(discriminator="kind")]
 
 
 class Collective(Settings):
-    """All collectives of one kind over groups of one size, in one step, as a chip sees them."""
+    """All collectives of one kind over groups of one size, in one step, as a device sees them."""
 
     kind: Literal[
         "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "dcn"
     ]
-    """Between chips of a slice; `dcn` is what crosses the network between slices."""
+    """Between devices of a slice; `dcn` is what crosses the network between slices."""
     group: PositiveInt
-    """Chips that take part; of dcn, slices."""
+    """Devices that take part; of dcn, slices."""
     count: PositiveInt
     payload_bytes: int
     """Of all-gather what comes out, of the others what goes in."""
 
 
 class Measured(Settings):
-    """One program on one chip."""
+    """One program on one device."""
 
     argument_bytes: int
     """Parameters, the optimizer's state or the cache, and the tokens."""

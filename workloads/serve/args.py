@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from workloads.contract import SliceContract
+from workloads.contract import SliceContract, told_devices
 from workloads.model.config import ModelError
 from workloads.settings import MeshSettings, ServeSettings
 
@@ -31,16 +31,14 @@ class ServeArgs(BaseModel):
 
     @property
     def mesh(self) -> MeshSettings:
-        return self.settings.mesh_on(self.slice.chips_per_slice)
+        return self.settings.mesh_on(self.slice.devices_per_slice)
 
     def faults_of_shape(self) -> list[str]:
         """Where mesh or replicas do not cover the slice."""
         tpu, mesh, faults = self.slice, self.mesh, []
-        if mesh.devices != tpu.chips_per_slice:
-            faults.append(
-                f"mesh {mesh} uses {mesh.devices} chips, but slice {tpu.name} has "
-                f"{tpu.chips_per_slice}"
-            )
+        if mesh.devices != tpu.devices_per_slice:
+            devices = told_devices(tpu.devices_per_slice, tpu.devices_per_chip)
+            faults.append(f"mesh {mesh} is {mesh.devices}, but slice {tpu.name} has {devices}")
         if self.replicas > tpu.slices:
             faults.append(
                 f"{self.replicas} replicas need a slice each, but {tpu.name} declares {tpu.slices}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from workloads.contract import SliceContract
+from workloads.contract import SliceContract, told_devices
 from workloads.data import storage
 from workloads.data.corpus import TOKENIZER, Corpus
 from workloads.data.tokenizer import END_OF_MESSAGE, END_OF_TEXT
@@ -80,21 +80,22 @@ class Job:
 
     def _faults(self) -> Iterator[str]:
         settings, contract, mesh = self.settings, self.contract, self.settings.mesh
-        if mesh.devices != contract.chips:
+        devices = told_devices(contract.devices, contract.devices_per_chip)
+        if mesh.devices != contract.devices:
             yield (
-                f"mesh: {mesh} is {mesh.devices} chips, but slice {contract.name} has "
-                f"{contract.chips}; make the product {contract.chips}"
+                f"mesh: {mesh} is {mesh.devices}, but slice {contract.name} has {devices}; make "
+                f"the product {contract.devices}"
             )
         if mesh.data % contract.slices:
             yield (
                 f"mesh.data: {mesh.data} would spread one copy of the model over several of the "
                 f"{contract.slices} slices; use a multiple of {contract.slices}"
             )
-        if settings.global_batch % contract.chips:
-            lower = settings.global_batch // contract.chips * contract.chips
+        if settings.global_batch % contract.devices:
+            lower = settings.global_batch // contract.devices * contract.devices
             yield (
-                f"global_batch: {settings.global_batch} rows do not divide over {contract.chips} "
-                f"chips; use {lower or contract.chips} or {lower + contract.chips}"
+                f"global_batch: {settings.global_batch} rows do not divide over {devices}; use "
+                f"{lower or contract.devices} or {lower + contract.devices}"
             )
         parts = settings.gradient_accumulation_steps * mesh.batch_parts
         if settings.global_batch % parts:

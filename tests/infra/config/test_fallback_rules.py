@@ -2,7 +2,9 @@
 
 import pytest
 
+from infra.config import TrainSpec
 from tests.infra.config.stack import faults, on_gke, only, read, remarks
+from workloads.train.choices import settings_on
 
 V5E = {"machine_type": "ct5lp-hightpu-4t", "topology": "4x4"}
 SMALL = {"machine_type": "ct5lp-hightpu-4t", "topology": "2x2"}
@@ -68,6 +70,28 @@ def test_a_program_of_several_slices_has_no_use_for_single_hosts():
     stack = falls_back(host, slices__0__count=2, workloads__1__mesh={"data": 32})
     line = only(faults(stack), "slices[0].fallback[0]")
     assert "2 times 2x4 on ct5lp-hightpu-8t is 2 hosts, and the one program of" in line
+
+
+def test_from_chips_of_two_devices_a_run_goes_on_with_its_batch_and_a_mesh_of_chips():
+    """From 16 devices of 8 chips to 8 chips of one device: half of the copies, in two parts."""
+    shape = {"machine_type": "ct6e-standard-8t", "topology": "2x4"}
+    ironwood = {"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
+    mesh = {"data": 4, "fsdp": 2, "tensor": 2}
+    stack = on_gke(slices__0={**ironwood, "fallback": [shape]}, workloads__1__mesh=mesh)
+    assert faults(stack) == []
+    config = read(stack)
+    run, (there,) = config.workload("pretrain"), config.slice("train").fallback
+    assert isinstance(run, TrainSpec)
+    moved = settings_on(run.settings(), there.contract())
+    assert (moved.mesh.data, moved.mesh.fsdp, moved.mesh.tensor) == (2, 2, 2)
+    assert (moved.global_batch, moved.gradient_accumulation_steps) == (run.global_batch, 2)
+    assert moved.learned() == run.settings().learned()
+
+
+def test_the_devices_of_a_fallback_are_told_with_its_chips():
+    shape = {"machine_type": "tpu7x-standard-4t", "topology": "2x2x4"}
+    line = only(faults(falls_back(shape, workloads__1__global_batch=48)), "slices[0].fallback[0]")
+    assert "which does not divide over the 32 devices (16 chips of 2) of 2x2x4" in line
 
 
 # Copies of a 4x4, the fewest, the batch, and what is said.

@@ -53,14 +53,21 @@ def test_parameters_are_as_many_as_the_model_has(model, vocab_size):
         ("ct6e-standard-4t", "4x4", {"tensor": 8, "data": 2}, "127.5 GiB of each chip"),
         ("ct6e-standard-8t", "2x4", {"tensor": 8}, "one of v6e has 32"),
         ("ct5lp-hightpu-8t", "2x4", {"tensor": 8}, "one of v5e has 16"),
-        ("tpu7x-standard-4t", "2x2x2", {"tensor": 8}, None),
+        # 96 GiB a device, of which a chip has two.
+        (
+            "tpu7x-standard-4t",
+            "2x2x2",
+            {"data": 2, "tensor": 8},
+            "each device, and one of tpu7x has 96",
+        ),
+        ("tpu7x-standard-4t", "2x2x2", {"fsdp": 2, "tensor": 8}, None),
         (
             "ct6e-standard-4t",
             "4x4",
             {"fsdp": 8, "data": 2},
             "use a larger mesh.fsdp or mesh.tensor",
         ),
-        ("tpu7x-standard-4t", "2x2x2", {"fsdp": 4, "tensor": 2}, None),
+        ("tpu7x-standard-4t", "2x2x2", {"fsdp": 8, "tensor": 2}, None),
     ],
 )
 def test_training_is_refused_where_weights_and_moments_do_not_fit(machine, topology, mesh, size):
@@ -77,7 +84,7 @@ def test_a_cache_that_does_not_fit_is_refused():
     """2 x 80 layers x 8 heads x 128 x 2 bytes is 320 KiB a token."""
     stack = on_gke(
         slices__0={"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"},
-        workloads__1__mesh={"tensor": 8},
+        workloads__1__mesh={"fsdp": 2, "tensor": 8},
         workloads__1__model=LARGE,
         workloads__2={
             "name": "chat",

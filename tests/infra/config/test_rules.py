@@ -318,3 +318,31 @@ def test_an_idle_slice_and_long_answers_are_remarked_and_allowed():
         "raytpu:slices[2]",
         "raytpu:workloads[2].max_sequence_length",
     ]
+
+
+# Chips that are two devices each
+
+IRONWOOD = {"name": "train", "machine_type": "tpu7x-standard-4t", "topology": "2x2x2"}
+TOLD = "16 devices (8 chips of 2)"
+
+
+def test_a_run_on_tpu7x_has_a_mesh_of_two_devices_a_chip():
+    assert faults(alone(IRONWOOD, mesh={"data": 16})) == []
+    line = only_fault(alone(IRONWOOD, mesh={"data": 8}), "workloads[1].mesh")
+    assert f"data 8 x tensor 1 = 8 does not cover the {TOLD} of the slice; " in line
+    assert line.endswith("choose the axes so that their product is 16")
+
+
+def test_a_batch_on_tpu7x_divides_over_two_devices_a_chip():
+    stack = alone(IRONWOOD, mesh={"data": 16}, global_batch=24)
+    line = only_fault(stack, "workloads[1].global_batch")
+    assert f"24 sequences do not divide over {TOLD} (2 hosts of 8); use a multiple of 16" in line
+
+
+def test_what_shares_out_a_slice_by_default_shares_out_its_devices():
+    stack = alone(IRONWOOD, mesh={"data": 16}, model={"key_value_heads": 8})
+    answers = {"name": "answers", "kind": "infer", "slice": "train", "model": "pretrain"}
+    stack["workloads"].append({**answers, "prompts": ["gs://acme/prompts"]})
+    assert faults(stack) == []  # data 2 x tensor 8: a copy on the eight devices of each host
+    stack["workloads"][1]["model"] = {"key_value_heads": 4}
+    assert "8 does not divide key_value_heads 4" in only_fault(stack, "workloads[2].mesh.tensor")

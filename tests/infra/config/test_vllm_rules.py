@@ -137,6 +137,17 @@ def test_the_way_out_of_heads_that_do_not_divide_does_divide(folder):
     assert line.endswith("use a slice of 1, 2, 4 chips, or another model")
 
 
+def test_the_chips_of_tpu7x_share_out_a_model_as_two_devices_each(folder):
+    """60 heads over 8 devices: those of one chip or two, 2 and 4, take whole ones."""
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 60, "num_key_value_heads": 4}
+    host = {"name": "chat", "machine_type": "tpu7x-standard-4t", "topology": "2x2x1"}
+    stack = on_a_laptop(folder(**sizes))
+    stack["slices"][1] = host
+    line = only(faults(stack), "workloads[2].mesh.tensor")
+    assert "8 does not divide the model's attention heads 60" in line
+    assert line.endswith("use a slice of 1, 2 chips, or another model")
+
+
 def test_the_sizes_are_those_of_the_model_s_own_file(folder):
     """131.4 GiB by its config.json, whatever its folder is called."""
     line = only(faults(on_a_laptop(folder())), "workloads[2].model")

@@ -7,10 +7,10 @@ import pytest
 
 from infra.preflight.estimate import estimate
 from infra.tpu.catalog import GENERATIONS
+from infra.tpu.slice import SliceSpec, TpuSlice
 from infra.tpu.speed import SPEEDS
 from workloads.preflight.program import Collective, Measured
 
-V6E = SPEEDS["v6e"]
 # The JAX team's book on scaling, "TPU specs": bfloat16 FLOP/s, HBM bytes/s, and bytes/s of one
 # link in both directions, of which a chip has one to each side along an axis.
 BOOK = {
@@ -22,7 +22,12 @@ BOOK = {
 }
 
 
-def step(*collectives, flops=0.0, traffic_bytes=0.0, speed=V6E) -> Any:
+def tpu(machine_type="ct6e-standard-4t", topology="4x4"):
+    spec = SliceSpec(name="s", machine_type=machine_type, topology=topology)
+    return TpuSlice.resolve(spec)
+
+
+def step(*collectives, flops=0.0, traffic_bytes=0.0, on=None) -> Any:
     measured = Measured(
         argument_bytes=1,
         hbm_bytes=1,
@@ -36,7 +41,7 @@ def step(*collectives, flops=0.0, traffic_bytes=0.0, speed=V6E) -> Any:
             for kind, group, payload in collectives
         ),
     )
-    return estimate(measured, speed, chips_per_slice=16)
+    return estimate(measured, on or tpu())
 
 
 def test_every_generation_has_speeds_that_the_jax_teams_book_has_too():
@@ -83,11 +88,26 @@ def test_the_network_between_slices_is_counted_apart():
 
 
 def test_a_speed_that_is_not_known_is_left_out_and_said_so():
-    found = step(("dcn", 2, 25_000_000_000), flops=275e12, speed=SPEEDS["v4"])
+    found = step(("dcn", 2, 25_000_000_000), flops=275e12, on=tpu("ct4p-hightpu-4t", "2x2x4"))
     assert found.dcn_s is None
     assert math.isclose(found.step_s, 1.0)
 
 
+def test_each_of_the_two_devices_of_a_chip_has_half_of_its_peaks():
+    """A chip of tpu7x: 2307 TFLOP/s, 7380 GB/s of HBM, 1200 GB/s over three axes, 12.5 of network.
+
+    200 GB are what one axis brings a chip in a second, and a device in two.
+    """
+    ironwood = tpu("tpu7x-standard-4t", "2x2x2")
+    found = step(flops=2307e12, traffic_bytes=7380e9, on=ironwood)
+    assert (found.compute_s, found.hbm_s) == pytest.approx((2.0, 2.0))
+    axis = step(("all-gather", 4, 200_000_000_000), on=ironwood)
+    assert axis.ici_s == pytest.approx(2 * 3 / 4)
+    whole = step(("all-gather", 16, 200_000_000_000), on=ironwood)  # all axes: the 16 devices
+    assert whole.ici_s == pytest.approx(2 * 15 / 16 / 3)
+    assert step(("dcn", 2, 12_500_000_000), on=ironwood).dcn_s == pytest.approx(2.0)
+
+
 def test_what_was_not_compiled_has_no_time():
     too_large = Measured(argument_bytes=9, hbm_bytes=None, limit_bytes=1)
-    assert estimate(too_large, V6E, 16) is None
+    assert estimate(too_large, tpu()) is None

@@ -84,8 +84,36 @@ def test_a_slice_resolves_to_what_google_and_ray_document(row):
     assert tpu.head_resource == f"TPU-{pod_type}-head"
 
 
+# machine type, topology: chips, JAX devices, devices of a host, HBM GiB of a device
+DEVICES = """
+ct4p-hightpu-4t    2x2x1    4   4  4  32
+ct4p-hightpu-4t    2x4x4   32  32  4  32
+ct5lp-hightpu-1t   1x1      1   1  1  16
+ct5lp-hightpu-8t   2x4      8   8  8  16
+ct5lp-hightpu-4t   4x4     16  16  4  16
+ct5p-hightpu-4t    2x2x1    4   4  4  95
+ct5p-hightpu-4t    2x2x4   16  16  4  95
+ct6e-standard-1t   1x1      1   1  1  32
+ct6e-standard-4t   4x4     16  16  4  32
+ct6e-standard-8t   2x4      8   8  8  32
+tpu7x-standard-4t  2x2x1    4   8  8  96
+tpu7x-standard-4t  2x2x2    8  16  8  96
+tpu7x-standard-4t  4x4x4   64 128  8  96
+tpu7x-ultranet-4t  2x2x4   16  32  8  96
+"""
+
+
+@pytest.mark.parametrize("row", DEVICES.strip().splitlines(), ids=lambda row: row.split()[0])
+def test_a_mesh_counts_what_jax_sees_of_the_chips(row):
+    machine, topology, *numbers = row.split()
+    tpu = resolve(machine, topology)
+    found = (tpu.chips, tpu.devices, tpu.devices_per_host, tpu.hbm_gib_per_device)
+    assert found == tuple(map(int, numbers))
+
+
 def test_the_table_covers_every_machine_type():
     assert {row[0] for row in ROWS} == set(MACHINES)
+    assert {row.split()[0] for row in DEVICES.strip().splitlines()} == set(MACHINES)
 
 
 def test_case_and_outer_spaces_of_a_declaration_do_not_matter():
@@ -148,9 +176,10 @@ def test_a_workload_is_told_the_same_slice(shape, count):
     tpu = resolve(*shape, count=count)
     told = SliceContract.from_json(tpu.contract().to_json())
     assert told == tpu.contract()
-    assert (told.workers, told.chips_per_slice, told.chips) == (
-        tpu.workers,
-        tpu.chips,
-        tpu.chips * count,
+    assert (told.workers, told.chips) == (tpu.workers, tpu.chips * count)
+    assert (told.devices_per_host, told.devices_per_slice, told.devices) == (
+        tpu.devices_per_host,
+        tpu.devices,
+        tpu.devices * count,
     )
     assert (told.topology, told.machine_type) == (tpu.topology, tpu.machine.name)

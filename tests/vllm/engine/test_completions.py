@@ -26,6 +26,7 @@ SLICE = SliceContract(
     topology="2x2",
     hosts=1,
     chips_per_host=4,
+    devices_per_chip=1,
     hbm_gib_per_chip=32,
     bf16_tflops_per_chip=918,
     accelerator_type="TPU-V6E",

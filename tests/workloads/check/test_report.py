@@ -58,7 +58,7 @@ def test_a_sound_slice_has_no_fault():
 
 def test_a_host_with_fewer_chips_is_named_and_their_places():
     few, places = device_faults(two={"devices": host(2).devices[:3]})
-    assert few.startswith("host 2 of big-0 (big-0-2, 10.0.0.2): has 3 chips, not 4")
+    assert few.startswith("host 2 of big-0 (big-0-2, 10.0.0.2): has 3 chips, not 4 chips")
     assert "slice big-0 (big-0-0, 10.0.0.0): no chip at (1, 1, 2) of 2x2x4" in places
 
 
@@ -91,18 +91,18 @@ def test_a_topology_may_lie_either_way():
 
 
 @pytest.mark.parametrize(
-    ("name", "topology", "hosts", "devices"),
+    ("name", "topology", "hosts", "devices", "each"),
     [
-        ("v6e:2x4", "2x4", 2, 8),
-        ("v5p:2x2x2", "2x2x2", 2, 8),
-        ("tpu7x:2x2x1", "2x2x1", 1, 8),  # two devices a chip, at one place
+        ("v6e:2x4", "2x4", 2, 8, 1),
+        ("v5p:2x2x2", "2x2x2", 2, 8, 1),
+        ("tpu7x:2x2x1", "2x2x1", 1, 8, 2),  # two devices a chip, at one place
     ],
 )
-def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices):
+def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices, each):
     """Its own coordinates and cores, which libtpu knows without a TPU."""
     described = topologies.get_topology_desc(name, "tpu").devices
     assert len(described) == devices
-    contract = replace(CONTRACT, topology=topology, hosts=hosts)
+    contract = replace(CONTRACT, topology=topology, hosts=hosts, devices_per_chip=each)
     found = [
         host(
             number,
@@ -113,6 +113,21 @@ def test_a_slice_as_libtpu_describes_it_is_sound(name, topology, hosts, devices)
     assert [*reports.device_faults(contract, found)] == []
     without = [one.model_copy(update={"devices": one.devices[2:]}) for one in found]
     assert [*reports.device_faults(contract, without)] != []
+
+
+def test_a_host_that_shows_one_device_of_each_chip_of_two_is_named():
+    """Also where devices say no coordinates, such as those of a CPU."""
+    places = itertools.product(range(2), range(2), range(2))
+    both = tuple(
+        Device(id=i, platform="tpu", kind="TPU7x", coordinates=(x, y, 0), core=core)
+        for i, (y, x, core) in enumerate(places)
+    )
+    contract = replace(CONTRACT, topology="2x2x1", hosts=1, devices_per_chip=2)
+    assert [*reports.device_faults(contract, [host(0, devices=both)])] == []
+    unplaced = tuple(one.model_copy(update={"coordinates": None}) for one in both)
+    assert [*reports.device_faults(contract, [host(0, devices=unplaced)])] == []
+    (line,) = reports.device_faults(contract, [host(0, devices=both[::2])])
+    assert "has 4 devices, not 8 devices (4 chips of 2); replace that host" in line
 
 
 def test_another_kind_of_chip_is_named():

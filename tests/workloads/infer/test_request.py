@@ -39,7 +39,7 @@ def test_everything_that_does_not_fit_is_told_at_once(settings, shallow_folder):
     )
     found = "\n".join(faults(made))
     for words in (
-        "mesh: data 3 x tensor 3 is 9 chips, but slice drill has 8; make the product 8",
+        "mesh: data 3 x tensor 3 is 9, but slice drill has 8 chips; make the product 8",
         "batch_size: 8 rows do not divide over mesh axis data 3; use 6 or 9",
         "max_tokens: 512 leave no room for a prompt in max_sequence_length 512; use less",
         "model: attention_heads 8 is not a multiple of mesh axis tensor 3; change mesh",

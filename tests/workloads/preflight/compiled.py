@@ -36,7 +36,7 @@ def chips(*, slices=1):
         host_topology="2x2",
         slices=slices,
         devices=4 * slices,
-        hbm_gib_per_chip=16,
+        hbm_gib_per_device=16,
     )
 
 

@@ -127,10 +127,27 @@ def test_a_mesh_that_does_not_divide_the_model_is_refused_in_a_line(ask):
     )
 
 
-def test_a_generation_whose_chips_are_two_devices_is_refused(ask):
-    two = train()
+def on_ironwood(**settings):
+    """A host of four chips, which are eight devices."""
+    step = train(**settings)
     ironwood = {"generation": "tpu7x", "topology": "2x2x1", "host_topology": "2x2x1"}
-    two = two.model_copy(update={"chips": two.chips.model_copy(update=ironwood)})
-    assert ask(two).refused == (
-        "JAX sees 4 chips of tpu7x as 8 devices, and the mesh counts chips; use another generation"
+    host = {**ironwood, "devices": 8, "hbm_gib_per_device": 96}
+    return step.model_copy(update={"chips": step.chips.model_copy(update=host)})
+
+
+def test_a_step_for_tpu7x_is_cut_over_two_devices_a_chip(ask):
+    """On eight devices each computes half of what it does on four."""
+    eight, four = (
+        ask(step).measured for step in (on_ironwood(mesh={"data": 8}), train(mesh={"data": 4}))
     )
+    assert eight.flops == four.flops / 2
+    assert [one.group for one in eight.collectives if one.kind == "all-reduce"] == [8]
+
+
+def test_a_device_of_tpu7x_has_half_of_its_chips_memory(ask):
+    """The compiler keeps some of the 96 GiB for itself, as it does of a v6e's 32."""
+    sizes = {"attention_heads": 16, "key_value_heads": 16}
+    large = on_ironwood(mesh={"data": 8}, sizes=sizes, tokens=4096, global_batch=256)
+    measured = ask(large).measured
+    assert not measured.fits
+    assert measured.limit_bytes == 94.75 * 2**30

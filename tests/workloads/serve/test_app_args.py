@@ -16,6 +16,7 @@ SLICE = {
     "topology": "2x2",
     "hosts": 1,
     "chips_per_host": 4,
+    "devices_per_chip": 1,
     "hbm_gib_per_chip": 32,
     "bf16_tflops_per_chip": 918,
     "accelerator_type": "TPU-V6E",
@@ -48,11 +49,15 @@ def test_a_declaration_that_fits_is_built(folder):
     [
         (
             {"slice_": SLICE | {"hosts": 4, "topology": "4x4"}},
-            ["mesh data 2 x tensor 2 uses 4 chips, but slice chat has 16"],
+            ["mesh data 2 x tensor 2 is 4, but slice chat has 16 chips"],
         ),
         (
             {"settings": {"mesh": {"data": 2, "tensor": 4}}},
-            ["mesh data 2 x tensor 4 uses 8 chips, but slice chat has 4"],
+            ["mesh data 2 x tensor 4 is 8, but slice chat has 4 chips"],
+        ),
+        (
+            {"slice_": SLICE | {"devices_per_chip": 2}},
+            ["mesh data 2 x tensor 2 is 4, but slice chat has 8 devices (4 chips of 2)"],
         ),
         ({"replicas": 3}, ["3 replicas need a slice each, but chat declares 2"]),
         (

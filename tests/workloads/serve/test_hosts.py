@@ -41,6 +41,7 @@ CONTRACT = SliceContract(
     topology="2x4",  # which Ray takes for one host of 8 chips, if it is not told
     hosts=2,
     chips_per_host=4,
+    devices_per_chip=1,
     hbm_gib_per_chip=32,
     bf16_tflops_per_chip=918,
     accelerator_type="TPU-V6E",

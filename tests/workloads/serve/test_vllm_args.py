@@ -3,8 +3,13 @@
 vLLM itself is not in this environment: what it makes of it is seen in tests/vllm.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from ray.llm._internal.serve.core.configs import accelerators
 from ray.llm._internal.serve.core.configs.accelerators import TPUAccelerator, TPUConfig
+from ray.util.tpu import get_tpu_worker_resources
 
 from infra.tpu.slice import SliceSpec, TpuSlice
 from workloads.serve.args import read
@@ -33,15 +38,34 @@ def arguments(machine_type, topology, **changes):
 
 
 @pytest.mark.parametrize(("machine_type", "topology", "hosts", "chips"), SHAPES)
-def test_a_replica_takes_all_chips_of_its_slice_by_hosts(machine_type, topology, hosts, chips):
+def test_a_replica_takes_all_chips_of_its_slice_by_hosts(
+    machine_type, topology, hosts, chips, monkeypatch
+):
+    """Ray makes as many bundles as the topology has hosts, whatever the engine's size says."""
+    asked = {}
+    monkeypatch.setattr(
+        accelerators,
+        "slice_placement_group",
+        lambda **options: asked.update(options) or SimpleNamespace(placement_group=None),
+    )
     config = llm_config(read(VllmArgs, arguments(machine_type, topology)))
     accelerator = TPUAccelerator(TPUConfig(**config["accelerator_config"]))
-    bundles = accelerator.default_bundles(
-        num_devices=config["engine_kwargs"]["tensor_parallel_size"],
-        accelerator_type_str=config["accelerator_type"],
+    size, kind = config["engine_kwargs"]["tensor_parallel_size"], config["accelerator_type"]
+    bundles: Any = accelerator.default_bundles(num_devices=size, accelerator_type_str=kind)
+    accelerator.create_placement_group(
+        bundles=bundles, strategy="PACK", name="", accelerator_type_str=kind
     )
-    assert [bundle["TPU"] for bundle in bundles] == [chips] * hosts
+    count, bundle = get_tpu_worker_resources(
+        asked["topology"], asked["accelerator_version"], asked["resources_per_bundle"]
+    )
+    assert (count, bundle["TPU"]) == (hosts, chips)
     assert accelerator.requires_deferred_placement_group  # the slice is reserved whole
+
+
+def test_the_engine_of_tpu7x_has_two_shards_a_chip():
+    """As its published recipes have it: 8 for a host of 4 chips."""
+    config = llm_config(read(VllmArgs, arguments("tpu7x-standard-4t", "2x2x1")))
+    assert config["engine_kwargs"]["tensor_parallel_size"] == 8
 
 
 def test_the_engine_learns_the_limits_of_the_declaration():
@@ -56,7 +80,11 @@ def test_the_engine_learns_the_limits_of_the_declaration():
     ("topology", "changes", "told"),
     [
         ("4x8", {"settings": {"engine": "vllm", "mesh": {"tensor": 1}}}, "has 32"),
-        ("4x8", {"settings": {"engine": "vllm", "mesh": {"tensor": 16}}}, "uses 16 chips"),
+        (
+            "4x8",
+            {"settings": {"engine": "vllm", "mesh": {"tensor": 16}}},
+            "is 16, but slice chat",
+        ),
         ("4x8", {"settings": {"engine": "vllm", "mesh": {"data": 2, "tensor": 16}}}, "axis data"),
         ("4x4", {"replicas": 2}, "2 replicas need a slice each"),
         ("4x4", {"api_key_file": "/secrets/api-key"}, "checks no key"),

@@ -29,7 +29,7 @@ class Host:
         contract = replace(CONTRACT, hosts=processes)
         place = Rendezvous(f"127.0.0.1:{port or free_port()}", processes, process)
         part = Part(program, tuple(args), Context(contract, str(folder), 1), place)
-        chips = f"--xla_force_host_platform_device_count={CONTRACT.chips_per_host}"
+        chips = f"--xla_force_host_platform_device_count={CONTRACT.devices_per_host}"
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", "workloads.spmd.child", str(self._outcome)],
             env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": chips, **part.variables},

@@ -16,8 +16,9 @@ from workloads.train.choices import settings_on
 from workloads.train.step import make_trainer
 
 
-def slices(hosts, count=1, chips_per_host=4):
-    return replace(CONTRACT, hosts=hosts, slices=count, chips_per_host=chips_per_host)
+def slices(hosts, count=1, chips_per_host=4, devices_per_chip=1):
+    there = {"chips_per_host": chips_per_host, "devices_per_chip": devices_per_chip}
+    return replace(CONTRACT, hosts=hosts, slices=count, **there)
 
 
 def declared(mesh, batch=64, accumulated=1):
@@ -47,6 +48,12 @@ CASES = [
     ({"fsdp": 16}, 1, slices(2, count=2), (2, 8, 1), 1),
     # The same chips on other hosts: nothing changes.
     ({"data": 2, "fsdp": 2, "tensor": 2}, 4, slices(1, chips_per_host=8), (2, 2, 2), 4),
+    # As many chips, of two devices each: twice the copies.
+    ({"data": 2, "tensor": 4}, 2, slices(2, devices_per_chip=2), (4, 1, 4), 1),
+    # The 16 devices that shared one copy are those of 8 chips.
+    ({"fsdp": 16}, 1, slices(2, devices_per_chip=2), (1, 16, 1), 1),
+    # From 32 chips of one device to 8 of two.
+    ({"data": 4, "fsdp": 4, "tensor": 2}, 1, slices(2, devices_per_chip=2), (2, 4, 2), 2),
 ]
 
 
@@ -63,21 +70,34 @@ def test_the_mesh_and_the_parts_of_a_batch_follow_from_the_chips(
 def test_a_tensor_axis_that_does_not_divide_a_slice_is_refused_by_both_names():
     with pytest.raises(UserError, match=r"mesh\.tensor: 8 does not divide the 4 chips of drill"):
         settings_on(declared({"tensor": 8}), slices(1, count=2))
+    with pytest.raises(UserError, match=r"16 does not divide the 8 devices \(4 chips of 2\) of dr"):
+        settings_on(declared({"tensor": 16}), slices(1, count=2, devices_per_chip=2))
 
 
 small = st.sampled_from([1, 2, 4])
 
 
-@given(small, small, small, small, st.integers(1, 6), st.integers(1, 3), st.integers(1, 4))
+@given(
+    small,
+    small,
+    small,
+    small,
+    st.builds(
+        slices,
+        st.integers(1, 6),
+        st.integers(1, 3),
+        devices_per_chip=st.sampled_from([1, 2]),
+    ),
+    st.integers(1, 4),
+)
 def test_wherever_it_goes_the_mesh_covers_the_chips_and_a_device_has_no_more_rows_at_once(
-    data, fsdp, tensor, parts, hosts, count, times
+    data, fsdp, tensor, parts, there, times
 ):
-    there = slices(hosts, count)
     before = declared(
-        {"data": data, "fsdp": fsdp, "tensor": tensor}, there.chips * 64 * times, parts
+        {"data": data, "fsdp": fsdp, "tensor": tensor}, there.devices * 64 * times, parts
     )
     after = settings_on(before, there)
-    assert after.mesh.devices == there.chips
+    assert after.mesh.devices == there.devices
     assert after.mesh.data % there.slices == 0
     rows, rows_there = (
         one.global_batch // (one.mesh.batch_parts * one.gradient_accumulation_steps)

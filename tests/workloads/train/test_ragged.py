@@ -98,6 +98,16 @@ def test_rows_that_fill_no_batch_are_treated_as_the_settings_say_or_refused(
     assert words is None or any(words in fault for fault in found)
 
 
+def test_mesh_and_batch_of_a_job_count_the_devices_of_its_chips(tokenizer_json):
+    """The eight chips of this slice as tpu7x would have them."""
+    there = replace(CONTRACT, devices_per_chip=2)
+    told = "16 devices (8 chips of 2)"
+    assert faults(replace(job(tokenizer_json, 96, 24, "carry"), contract=there)) == (
+        f"mesh: data 8 x tensor 1 is 8, but slice drill has {told}; make the product 16",
+        f"global_batch: 24 rows do not divide over {told}; use 16 or 32",
+    )
+
+
 def test_hosts_take_the_same_steps_whatever_the_rows(tokenizer_json):
     """1003 rows of 4 hosts of batch 8: a split of the rows would leave some hosts a step short."""
     batches = replace(job(tokenizer_json, 1003, 32, "pad").batches, hosts=4)

@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_refused_before_the_slice_is_taken(tpu, corpus, tmp
     )
     assert job.finish(60) == 1
     text = "\n".join(job.lines)
-    assert "mesh: data 2 x tensor 3 is 6 chips, but slice drill has 8" in text
+    assert "mesh: data 2 x tensor 3 is 6, but slice drill has 8 chips" in text
     assert "global_batch: 12 rows do not divide over 8 chips; use 8 or 16" in text
     assert "warmup_steps: 60 leave nothing of 60 steps" in text
     assert "model: attention_heads 2 is not a multiple of mesh axis tensor 3" in text

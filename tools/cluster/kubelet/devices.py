@@ -1,6 +1,6 @@
 """What a container finds that asked for chips: GKE's device plugin's variables, and the stand-in.
 
-There are no chips here: JAX is told to use as many devices on the CPU.
+There are no chips here: JAX is told to see as many devices on the CPU as on such a host.
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,8 @@ def plugin_variables(container: Manifest, node_labels: Mapping[str, str]) -> dic
     """As far as Ray and JAX read them. The container's own variables win over these."""
     if not chips_of(container):
         return {}
-    machine = MACHINES[node_labels[MACHINE_LABEL]]
-    tpu = TpuSlice(
-        name="host",
-        count=1,
-        machine=machine,
-        generation=GENERATIONS[machine.generation],
-        topology=node_labels[TOPOLOGY_LABEL],
-    )
-    bounds = [*machine.host_topology.split("x"), "1", "1"][:DIMENSIONS]
+    tpu = _slice(node_labels)
+    bounds = [*tpu.machine.host_topology.split("x"), "1", "1"][:DIMENSIONS]
     alone = {"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
     return {
         "TPU_ACCELERATOR_TYPE": tpu.pod_type,
@@ -43,12 +36,27 @@ def plugin_variables(container: Manifest, node_labels: Mapping[str, str]) -> dic
     }
 
 
-def stand_in_variables(container: Manifest, own: Mapping[str, str]) -> dict[str, str]:
+def stand_in_variables(
+    container: Manifest, node_labels: Mapping[str, str], own: Mapping[str, str]
+) -> dict[str, str]:
     """These win over the container's own."""
     chips = chips_of(container)
     if not chips:
         return {}
+    devices = chips * _slice(node_labels).generation.devices_per_chip
     return {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{own.get('XLA_FLAGS', '')} {DEVICES_FLAG}={chips}".strip(),
+        "XLA_FLAGS": f"{own.get('XLA_FLAGS', '')} {DEVICES_FLAG}={devices}".strip(),
     }
+
+
+def _slice(node_labels: Mapping[str, str]) -> TpuSlice:
+    """That the node is a host of."""
+    machine = MACHINES[node_labels[MACHINE_LABEL]]
+    return TpuSlice(
+        name="host",
+        count=1,
+        machine=machine,
+        generation=GENERATIONS[machine.generation],
+        topology=node_labels[TOPOLOGY_LABEL],
+    )

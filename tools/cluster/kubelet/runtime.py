@@ -97,7 +97,7 @@ class Runtime:
             **plugin_variables(container, self.node.labels),
             **own,
         }
-        return {**result, **stand_in_variables(container, result)}
+        return {**result, **stand_in_variables(container, self.node.labels, result)}
 
     def _root(
         self, container: Manifest, image: Image, own: Mapping[str, str], files: Files
