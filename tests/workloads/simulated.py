@@ -78,7 +78,8 @@ class Slice:
                 "TPU_ACCELERATOR_TYPE": contract.pod_type,
                 "TPU_TOPOLOGY": contract.topology,
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": f"--xla_force_host_platform_device_count={contract.devices_per_host}",
+                "XLA_FLAGS": f"--xla_force_host_platform_device_count={contract.devices_per_host} "
+                "--xla_backend_optimization_level=0",  # compiles tiny models in half the time
                 "JAX_COMPILATION_CACHE_DIR": _compiled().name,
                 **self.environment,
             },

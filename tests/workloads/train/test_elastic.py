@@ -19,7 +19,7 @@ SETTINGS = {
         "head_dim": 16,
     },
     "mesh": {"data": 2, "fsdp": 4, "tensor": 2},
-    "steps": 400,
+    "steps": 160,
     "global_batch": 16,
     "warmup_steps": 2,
     "dtype": "float32",
@@ -41,22 +41,20 @@ def steps(lines):
     return [int(line.split()[1].split("/")[0]) for line in lines if line.startswith("step ")]
 
 
-def test_a_lost_slice_is_trained_on_without_and_taken_again_when_it_is_back(slices, tmp_path):
-    address, corpus, output = slices.cluster.address, tmp_path / "corpus", tmp_path / "run"
-    settings = json.dumps({"vocab_size": 512, "sequence_length": 32})
-    data = ["--settings", settings, "--output", str(corpus)]
-    prepared = Job(address, "workloads.data.main", *data)
-    assert prepared.finish(240) == 0, prepared.lines
+def test_a_lost_slice_is_trained_on_without_and_taken_again_when_it_is_back(
+    slices, small_corpus, tmp_path
+):
+    address, output = slices.cluster.address, tmp_path / "run"
     job = Job(
         address,
         "workloads.train.main",
         *("--slice", TWO.to_json(), "--min-slices", "1"),
         *("--settings", json.dumps(SETTINGS)),
-        *("--corpus", str(corpus)),
+        *("--corpus", str(small_corpus(address))),
         *("--output", str(output)),
     )
     job.wait_for("mesh data 2 x fsdp 4 x tensor 2: 16 cpu devices on 4 hosts of 2 slices", 240)
-    job.wait_for("step 30/400", 240)
+    job.wait_for(f"step 30/{SETTINGS['steps']}", 240)
     slices.lose_host(3)
     job.wait_for("taking 1 of 2 slices instead, mesh data 1 x fsdp 4 x tensor 2", 240)
     job.wait_for("mesh data 1 x fsdp 4 x tensor 2: 8 cpu devices on 2 hosts", 240)
@@ -73,4 +71,4 @@ def test_a_lost_slice_is_trained_on_without_and_taken_again_when_it_is_back(slic
     assert steps(after)[0] == saved + 1  # nothing is lost on the way to more slices
     lost = next(i for i, line in enumerate(before) if "2 of 2 slices failed" in line)
     assert 20 <= steps(before[lost:])[0] - 1 <= steps(before[:lost])[-1]
-    assert json.loads((output / "result.json").read_text())["steps"] == 400
+    assert json.loads((output / "result.json").read_text())["steps"] == SETTINGS["steps"]

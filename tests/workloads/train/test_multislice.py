@@ -37,18 +37,14 @@ def cluster(tmp_path_factory):
     slices.cluster.shutdown()
 
 
-def test_two_slices_train_one_model_over_stale_variables(cluster, tmp_path):
-    corpus, output = tmp_path / "corpus", tmp_path / "run"
-    settings = json.dumps({"vocab_size": 512, "sequence_length": 32})
-    data = ["--settings", settings, "--output", str(corpus)]
-    prepared = Job(cluster.address, "workloads.data.main", *data)
-    assert prepared.finish(240) == 0, prepared.lines
+def test_two_slices_train_one_model_over_stale_variables(cluster, small_corpus, tmp_path):
+    output = tmp_path / "run"
     job = Job(
         cluster.address,
         "workloads.train.main",
         *("--slice", TWO.to_json()),
         *("--settings", json.dumps(SETTINGS)),
-        *("--corpus", str(corpus)),
+        *("--corpus", str(small_corpus(cluster.address))),
         *("--output", str(output)),
     )
     assert job.finish(500) == 0, job.lines

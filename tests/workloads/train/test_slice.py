@@ -43,13 +43,8 @@ def tpu(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def corpus(tpu, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    settings = json.dumps({"vocab_size": 512, "sequence_length": 32})
-    arguments = ["--settings", settings, "--output", str(folder)]
-    job = Job(tpu.cluster.address, "workloads.data.main", *arguments)
-    assert job.finish(120) == 0, job.lines
-    return folder
+def corpus(tpu, small_corpus):
+    return small_corpus(tpu.cluster.address)
 
 
 @pytest.fixture(scope="module")
