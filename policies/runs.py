@@ -18,7 +18,9 @@ MAX_FAILURES = "raytpu/max-failures"
 """Annotations by which a job of other code says what its settings are."""
 _SHARED = re.compile(r"\b(gs|s3|abfss|hdfs)://")
 _OUTPUT = re.compile(r"--(?:output|storage|checkpoint)(?:[-_](?:dir|path))?[= ]+(/[^\s'\"]*)")
-_MODULE = "workloads.train.main"
+_OURS = re.compile(r"\bworkloads\.(\w+)\.main\b")
+_LOSES_LITTLE = {"infer", "check"}
+"""What infers keeps each part that is finished, and computes it never again."""
 
 
 def _on_borrowed_nodes(item: Item, context: Context) -> bool:
@@ -128,13 +130,16 @@ def _lose_little(item: Item, context: Context) -> Iterator[Fault]:
     if not _on_borrowed_nodes(item, context):
         return
     entrypoint = item.root["spec"]["entrypoint"]
-    ours = _MODULE in (entrypoint.text or "")
+    ours = set(_OURS.findall(entrypoint.text or ""))
+    if ours and ours <= _LOSES_LITTLE:
+        return
     at = entrypoint if ours else _annotation(item, CHECKPOINT_STEPS)
     key = "checkpoint_every" if ours else CHECKPOINT_STEPS
     steps = _said(item, "checkpoint_every", CHECKPOINT_STEPS)
     limits = context.settings.limits
     if steps is None:
         fix = f"annotate {CHECKPOINT_STEPS}, and {STEP_SECONDS} if you know it"
+        fix = "write checkpoint_every" if ours else fix
         yield at.fault("how often it saves is not said", fix)
         return
     step_s = _seconds(_annotation(item, STEP_SECONDS))

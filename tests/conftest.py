@@ -11,6 +11,8 @@ settings.load_profile("any machine")
 
 # libtpu is installed for its compiler: without this, JAX asks it for a TPU first, wherever it runs.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# It is loaded for its compiler alone, also while another test session has it.
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -542,6 +542,13 @@ RUNS = (
         "over the limit of 1000",
         pain="P31",
     ),
+    Case(
+        "runs-lose-little",
+        "told",
+        TOLD,
+        {"spec.entrypoint": told(RIGHT, '{"max_failures": 20}').replace("train", "spmd")},
+        "how often it saves is not said; write checkpoint_every",
+    ),
 )
 
 START = (

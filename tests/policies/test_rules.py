@@ -9,7 +9,7 @@ from policies.evaluate import evaluate
 from policies.rules import RULES
 from policies.settings import settings_of
 from policies.view import View
-from tests.policies.cases import CASES, CHAT_POD, HF, SERVICE, selector, serve
+from tests.policies.cases import CASES, CHAT_POD, HF, RIGHT, SERVICE, TOLD, selector, serve, told
 from tests.policies.sets import GONE, SETS, changed, good, items
 
 ENVIRONMENTS = ("dev", "staging", "prod")
@@ -67,6 +67,17 @@ def test_a_rule_has_a_passing_input_and_one_that_fails(rule, tmp_path):
     assert mine, "write a case"
     passing = items(good(mine[0].good), tmp_path)
     assert any([*RULES[rule].over(item)] for item in passing), "it judges nothing of what passes"
+
+
+@pytest.mark.parametrize(
+    ("job", "loses"),
+    [("infer", False), ("check", False), ("check.main spmd", True), ("spmd", True)],
+)
+def test_a_job_that_keeps_each_finished_part_need_not_say_how_often(job, loses, tmp_path):
+    entrypoint = told(RIGHT, '{"max_failures": 20}').replace("workloads.train", f"workloads.{job}")
+    entrypoint = entrypoint.replace("check.main spmd", "check.main workloads.spmd")
+    found = verdict(changed(good("told"), TOLD, {"spec.entrypoint": entrypoint}), tmp_path)
+    assert ("runs-lose-little" in rules(found)) == loses
 
 
 def test_no_message_shows_a_secret(tmp_path):
@@ -277,7 +288,6 @@ def test_the_operator_is_known_by_an_image_that_is_here_too(tmp_path):
 
 @pytest.mark.parametrize("version", [GONE, "nightly"])
 def test_a_ray_of_no_known_release_is_not_evaluated(version, tmp_path):
-    from tests.policies.cases import TOLD
 
     documents = changed(good("told"), TOLD, {"spec.rayClusterSpec.rayVersion": version})
     found = verdict(documents, tmp_path)
