@@ -130,16 +130,17 @@ def _lose_little(item: Item, context: Context) -> Iterator[Fault]:
     if not _on_borrowed_nodes(item, context):
         return
     entrypoint = item.root["spec"]["entrypoint"]
-    ours = set(_OURS.findall(entrypoint.text or ""))
-    if ours and ours <= _LOSES_LITTLE:
+    modules = set(_OURS.findall(entrypoint.text or ""))
+    if modules and modules <= _LOSES_LITTLE:
         return
+    ours = "train" in modules
     at = entrypoint if ours else _annotation(item, CHECKPOINT_STEPS)
     key = "checkpoint_every" if ours else CHECKPOINT_STEPS
     steps = _said(item, "checkpoint_every", CHECKPOINT_STEPS)
     limits = context.settings.limits
     if steps is None:
         fix = f"annotate {CHECKPOINT_STEPS}, and {STEP_SECONDS} if you know it"
-        fix = "write checkpoint_every" if ours else fix
+        fix = "write checkpoint_every" if modules else fix
         yield at.fault("how often it saves is not said", fix)
         return
     step_s = _seconds(_annotation(item, STEP_SECONDS))

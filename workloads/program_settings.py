@@ -70,8 +70,5 @@ class SpmdSettings(Settings):
     max_failures: Annotated[int, Field(ge=0)] = 3
     """Lost hosts or crashes after which the run is given up. Each ends the program on all hosts,
     and the next attempt starts it on all of them."""
-    checkpoint_every: PositiveInt | None = None
-    """Steps after which the program keeps what it has. It sees to that itself; said here, policy
-    runs-lose-little can judge a run on hosts that are taken back."""
     quiet_limit_s: PositiveInt = 3600
     """The program counts as hung when its first host has printed nothing for so long."""
