@@ -208,7 +208,7 @@ class Qwen3(nnx.Module):
         tokens_bt = jnp.asarray(tokens_bt)
         mask, positions = _causal(tokens_bt.shape[1]), _positions(tokens_bt)
         x, keys, values = self.embed_tokens(tokens_bt), [], []
-        for layer in self._each():
+        for layer in self.separate_layers():
             q, k, v = layer.project(x, positions)
             x = layer.finish(x, q, k, v, mask)
             keys.append(k)
@@ -224,7 +224,7 @@ class Qwen3(nnx.Module):
         rows = jnp.arange(tokens_b.shape[0])
         mask = (jnp.arange(cache.keys.shape[2]) <= positions_b[:, None])[:, None]
         x = self._embed(tokens_b[:, None])
-        for index, layer in enumerate(self._each()):
+        for index, layer in enumerate(self.separate_layers()):
             q, k, v = layer.project(x, positions_b[:, None])
             cache = KeyValues(
                 cache.keys.at[index, rows, positions_b].set(k[:, 0]),
@@ -234,7 +234,8 @@ class Qwen3(nnx.Module):
             x = self._pin(x, ROWS)
         return self.logits(x)[:, 0], cache
 
-    def _each(self) -> Iterable[Layer]:
+    def separate_layers(self) -> Iterable[Layer]:
+        """Raises TypeError for stacked ones."""
         if isinstance(self.layers, Layer):
             raise TypeError("stacked layers have no cache: export the model and load it")
         return self.layers

@@ -75,7 +75,8 @@ def test_a_model_that_was_cut_comes_back_on_another_mesh(
     back = hf.load(tmp_path / "out", narrow, dtype=jnp.float32)
     assert back.config == tiny_config
     np.testing.assert_allclose(logits(back), logits(model), atol=1e-5)
-    parts = back.layers[0].self_attn.q_proj.kernel[...].addressable_shards
+    first, *_ = back.separate_layers()
+    parts = first.self_attn.q_proj.kernel[...].addressable_shards
     assert {part.data.shape for part in parts} == {(64, 64)}
 
 
