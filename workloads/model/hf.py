@@ -58,6 +58,16 @@ def tensor_name(path: tuple[Any, ...]) -> str:
     return name if owner[0] == "lm_head" else f"model.{name}"
 
 
+def by_layer(state: nnx.State) -> Iterator[tuple[tuple[Any, ...], jax.Array]]:
+    """The parameters with their paths; each of stacked layers under its own number."""
+    for path, leaf in nnx.to_flat_state(state):
+        if sharding.is_stacked(path):
+            layers, *rest = path
+            yield from (((layers, i, *rest), leaf[i]) for i in range(leaf.shape[0]))
+        else:
+            yield path, leaf[...]
+
+
 def is_transposed(path: tuple[Any, ...]) -> bool:
     """Torch keeps a projection as (out, in), Flax its kernel as (in, out)."""
     return path[-1] == "kernel"
@@ -79,8 +89,8 @@ def export(
     """
     writer = jax.process_index() == 0
     tensors: dict[str, np.ndarray] = {}
-    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
-        whole = multihost_utils.process_allgather(leaf[...].astype(dtype), tiled=True)
+    for path, parameter in by_layer(nnx.state(model, nnx.Param)):
+        whole = multihost_utils.process_allgather(parameter.astype(dtype), tiled=True)
         if writer:
             whole = whole.T if is_transposed(path) else whole
             tensors[tensor_name(path)] = np.ascontiguousarray(whole)
@@ -125,23 +135,43 @@ def read(folder: Path, shapes: Any) -> Any:
     parts of its own devices. Raises ModelError that lists every fault.
     """
     flat: dict[tuple[Any, ...], Any] = flatten_dict(shapes)
-    wanted = {tensor_name(path): (path, leaf) for path, leaf in flat.items()}
+    parts = {path: _parts(path, leaf) for path, leaf in flat.items()}
     with contextlib.ExitStack() as stack:
         tensors = _open(folder, stack)
+        wanted = {name: part for named in parts.values() for name, part in named.items()}
         if faults := list(_mismatches(wanted, tensors)):
             raise ModelError(f"{folder}: checkpoint of another shape", faults)
-        found = {path: _read(tensors[name], path, leaf) for name, (path, leaf) in wanted.items()}
+        found = {
+            path: _read([tensors[name] for name in parts[path]], path, leaf)
+            for path, leaf in flat.items()
+        }
     return unflatten_dict(found)
 
 
-def _read(tensor: Any, path: tuple[Any, ...], wanted: jax.ShapeDtypeStruct) -> jax.Array:
-    def part(index: Any) -> np.ndarray:
+def _parts(
+    path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct
+) -> dict[str, tuple[tuple[Any, ...], tuple[int, ...]]]:
+    """The tensors of a parameter by name, each with its path and shape: one, or one a layer."""
+    if not sharding.is_stacked(path):
+        return {tensor_name(path): (path, leaf.shape)}
+    layers, *rest = path
+    paths = [(layers, i, *rest) for i in range(leaf.shape[0])]
+    return {tensor_name(path): (path, leaf.shape[1:]) for path in paths}
+
+
+def _read(tensors: list[Any], path: tuple[Any, ...], wanted: jax.ShapeDtypeStruct) -> jax.Array:
+    def one(tensor: Any, index: Any) -> np.ndarray:
         if is_transposed(path):
             return np.ascontiguousarray(tensor[index[::-1]].T.astype(wanted.dtype))
         return tensor[index].astype(wanted.dtype)
 
+    def part(index: Any) -> np.ndarray:
+        if not sharding.is_stacked(path):
+            return one(tensors[0], index)
+        return np.stack([one(tensor, index[1:]) for tensor in tensors[index[0]]])
+
     if wanted.sharding is None:
-        raise TypeError(f"no sharding was declared for {tensor_name(path)}")
+        raise TypeError(f"no sharding was declared for {'.'.join(map(str, path))}")
     return jax.make_array_from_callback(wanted.shape, wanted.sharding, part)
 
 
@@ -165,14 +195,14 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
 
 
 def _mismatches(
-    wanted: Mapping[str, tuple[tuple[Any, ...], jax.ShapeDtypeStruct]], found: Mapping[str, Any]
+    wanted: Mapping[str, tuple[tuple[Any, ...], tuple[int, ...]]], found: Mapping[str, Any]
 ) -> Iterator[str]:
-    for name, (path, leaf) in wanted.items():
+    for name, (path, ours) in wanted.items():
         if name not in found:
             yield f"{name} is missing"
             continue
-        shape, tensor = leaf.shape, found[name]
-        shape = shape[::-1] if is_transposed(path) else shape
+        tensor = found[name]
+        shape = ours[::-1] if is_transposed(path) else ours
         if tuple(tensor.get_shape()) != shape:
             yield f"{name} is {tuple(tensor.get_shape())}, but config.json makes it {shape}"
         if tensor.get_dtype() not in FLOATS:

@@ -5,13 +5,14 @@ at zero, so at first the model is the one it was; A starts as in Hugging Face's 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from workloads.model.qwen3 import Qwen3
+from workloads.model.qwen3 import Layer, Qwen3, stack
 from workloads.settings import LoraSettings
 
 # Uniform within 1 / sqrt(in): what PEFT's kaiming_uniform with a = sqrt(5) comes to.
@@ -41,8 +42,15 @@ def adapt(model: Qwen3, lora: LoraSettings, rngs: nnx.Rngs) -> None:
         for name in lora.targets:
             plain = getattr(block, name, None)
             if plain is not None:
-                adapted = Adapted(plain.in_features, plain.out_features, plain.dtype, lora, rngs)
-                setattr(block, name, adapted)
+                setattr(block, name, _adapted(plain, lora, rngs))
+
+
+def _adapted(plain: Any, lora: LoraSettings, rngs: nnx.Rngs) -> Adapted:
+    def make(rngs: nnx.Rngs) -> Adapted:
+        return Adapted(plain.in_features, plain.out_features, plain.dtype, lora, rngs)
+
+    *layers, _, _ = plain.kernel.shape
+    return stack(make, layers[0], rngs) if layers else make(rngs)
 
 
 def merge(model: Qwen3) -> None:
@@ -60,7 +68,9 @@ def _merged(adapted: Adapted) -> nnx.Linear:
     kernel = adapted.kernel[...]
     added = jax.jit(_added, static_argnums=3, out_shardings=kernel.sharding)
     plain = nnx.eval_shape(
-        lambda: nnx.Linear(*kernel.shape, use_bias=False, dtype=adapted.dtype, rngs=nnx.Rngs(0))
+        lambda: nnx.Linear(
+            *kernel.shape[-2:], use_bias=False, dtype=adapted.dtype, rngs=nnx.Rngs(0)
+        )
     )
     plain.kernel = nnx.Param(added(kernel, adapted.lora_a[...], adapted.lora_b[...], adapted.scale))
     return plain
@@ -71,6 +81,7 @@ def _added(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -> jax.A
 
 
 def _blocks(model: Qwen3) -> Iterator[nnx.Module]:
-    for layer in model.layers:
+    layers = model.layers
+    for layer in [layers] if isinstance(layers, Layer) else layers:
         yield layer.self_attn
         yield layer.mlp

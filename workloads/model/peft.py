@@ -28,8 +28,8 @@ def export(model: Qwen3, folder: Path, *, lora: LoraSettings) -> None:
     Every process of the model's mesh must call this; process 0 alone writes.
     """
     tensors: dict[str, np.ndarray] = {}
-    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.LoRAParam)):
-        whole = multihost_utils.process_allgather(leaf[...], tiled=True)
+    for path, matrix in hf.by_layer(nnx.state(model, nnx.LoRAParam)):
+        whole = multihost_utils.process_allgather(matrix, tiled=True)
         tensors[tensor_name(path)] = np.ascontiguousarray(whole.T)  # torch's are (out, in)
     if jax.process_index() == 0:
         with hf.replaced_whole(folder) as fresh:

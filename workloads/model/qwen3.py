@@ -9,7 +9,8 @@ returns its keys and values) and one token a row (`decode`, with a cache of fixe
 at its own position).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ DATA, FSDP, TENSOR = "data", "fsdp", "tensor"  # mesh axes
 ROWS = (DATA, FSDP)
 """What cuts a batch: each of these devices computes rows of its own."""
 Integers = jax.Array | np.ndarray
+Made = TypeVar("Made", bound=nnx.Module)
 
 
 class KeyValues(NamedTuple):
@@ -129,6 +131,11 @@ class Qwen3(nnx.Module):
     `dtype` is that of activations and matrix products; parameters start in float32, and softmax
     and logits are float32 always.
     `mesh` pins the batch to the data axis between layers; without one nothing is pinned.
+
+    With `stacked`, `layers` is one whose parameters are those of all, along a first axis: a loop
+    that is compiled once, where layers by themselves are compiled one by one, for minutes in a
+    deep model. Training has them so. A server, whose steps are short and whose cache is large,
+    does not: `prefill` and `decode` are for layers by themselves.
     """
 
     def __init__(
@@ -139,6 +146,7 @@ class Qwen3(nnx.Module):
         dtype: DTypeLike = jnp.float32,
         mesh: Mesh | None = None,
         remat: bool = False,
+        stacked: bool = False,
     ) -> None:
         """With `remat`, a backward pass keeps each layer's input and computes the rest anew."""
         self.remat = remat
@@ -150,7 +158,10 @@ class Qwen3(nnx.Module):
             embedding_init=nnx.initializers.normal(0.02),
             rngs=rngs,
         )
-        self.layers = nnx.List([Layer(config, dtype, rngs) for _ in range(config.layers)])
+        if stacked:
+            self.layers = stack(lambda rngs: Layer(config, dtype, rngs), config.layers, rngs)
+        else:
+            self.layers = nnx.List([Layer(config, dtype, rngs) for _ in range(config.layers)])
         self.norm = _norm(config.hidden_size, config, dtype, rngs)
         if not config.tie_word_embeddings:
             self.lm_head = _linear(config.hidden_size, config.vocab_size, dtype, rngs)
@@ -170,10 +181,23 @@ class Qwen3(nnx.Module):
         if segments_bt is not None:
             mask = mask & (segments_bt[:, :, None] == segments_bt[:, None, :])
         x, positions = self._embed(tokens_bt), _positions(tokens_bt)
-        through = nnx.remat(Layer.__call__) if self.remat else Layer.__call__
-        for layer in self.layers:
-            x = self._pin(through(layer, x, positions, mask), ROWS)
-        return x
+
+        def through(x: jax.Array, layer: Layer) -> jax.Array:
+            return self._pin(layer(x, positions, mask), ROWS)
+
+        if not isinstance(self.layers, Layer):
+            for layer in self.layers:
+                x = (nnx.remat(through) if self.remat else through)(x, layer)
+            return x
+        graph, parameters = nnx.split(self.layers)
+
+        def one(x: jax.Array, own: nnx.State) -> tuple[jax.Array, None]:
+            return through(x, nnx.merge(graph, own)), None
+
+        if self.remat:
+            # A loop needs no barrier against what XLA might keep after all.
+            one = jax.checkpoint(one, prevent_cse=False)
+        return jax.lax.scan(one, x, parameters)[0]
 
     def prefill(self, tokens_bt: Integers, lengths_b: Integers) -> tuple[jax.Array, KeyValues]:
         """Logits (b,v) after each row's last real token, and the keys and values of all t tokens.
@@ -184,7 +208,7 @@ class Qwen3(nnx.Module):
         tokens_bt = jnp.asarray(tokens_bt)
         mask, positions = _causal(tokens_bt.shape[1]), _positions(tokens_bt)
         x, keys, values = self.embed_tokens(tokens_bt), [], []
-        for layer in self.layers:
+        for layer in self.separate_layers():
             q, k, v = layer.project(x, positions)
             x = layer.finish(x, q, k, v, mask)
             keys.append(k)
@@ -200,7 +224,7 @@ class Qwen3(nnx.Module):
         rows = jnp.arange(tokens_b.shape[0])
         mask = (jnp.arange(cache.keys.shape[2]) <= positions_b[:, None])[:, None]
         x = self._embed(tokens_b[:, None])
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.separate_layers()):
             q, k, v = layer.project(x, positions_b[:, None])
             cache = KeyValues(
                 cache.keys.at[index, rows, positions_b].set(k[:, 0]),
@@ -209,6 +233,12 @@ class Qwen3(nnx.Module):
             x = layer.finish(x, q, cache.keys[index], cache.values[index], mask)
             x = self._pin(x, ROWS)
         return self.logits(x)[:, 0], cache
+
+    def separate_layers(self) -> Iterable[Layer]:
+        """Raises TypeError for stacked ones."""
+        if isinstance(self.layers, Layer):
+            raise TypeError("stacked layers have no cache: export the model and load it")
+        return self.layers
 
     def empty_cache(self, rows: int, length: int) -> KeyValues:
         """Zeros for `rows` sequences of up to `length` tokens."""
@@ -240,6 +270,11 @@ class Qwen3(nnx.Module):
         if self.mesh is None:
             return x
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, P(*axes)))
+
+
+def stack(make: Callable[[nnx.Rngs], Made], count: int, rngs: nnx.Rngs) -> Made:
+    """So many modules as one, each parameter with a first axis for them."""
+    return nnx.vmap(make, in_axes=0, out_axes=0)(rngs.split(count))
 
 
 def _linear(

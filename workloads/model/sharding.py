@@ -4,6 +4,7 @@ One table decides. Anything that does not divide is an error that names both num
 replicated matrix would cost the memory the user declared a slice for.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ SPECS = {
     "k_norm": P(),
     "norm": P(),
 }
+LAYERS = "layers"
 BATCH = P(ROWS)
 CACHE = P(None, ROWS, None, TENSOR, None)  # of KeyValues, each
 
@@ -84,8 +86,13 @@ def spec(path: Sequence[Any]) -> P:
 
     Of the two matrices of an adapter each is cut as its one side of the module's own matrix is.
     A path may go on past the parameter or start before the model, as in an optimizer's state.
-    Raises KeyError for a parameter the table does not know.
+    The first axis of stacked layers is whole. Raises KeyError for a parameter the table does not
+    know.
     """
+    return P(None, *_of_one(path)) if is_stacked(path) else _of_one(path)
+
+
+def _of_one(path: Sequence[Any]) -> P:
     for part in reversed(path):
         if part in SPECS:
             whole = SPECS[part]
@@ -93,6 +100,12 @@ def spec(path: Sequence[Any]) -> P:
                 return P(whole[0], None)
             return P(None, whole[1]) if "lora_b" in path else whole
     raise KeyError(f"no partition is declared for parameter {'.'.join(map(str, path))}")
+
+
+def is_stacked(path: Sequence[Any]) -> bool:
+    """Whether it is of stacked layers: of layers by themselves it says which."""
+    after = itertools.dropwhile(lambda part: part != LAYERS, path)
+    return next(after, None) == LAYERS and not isinstance(next(after, 0), int)
 
 
 def names(path: Iterable[Any]) -> list[Any]:
@@ -107,12 +120,14 @@ def abstract(
     *,
     remat: bool = False,
     lora: LoraSettings | None = None,
+    stacked: bool = False,
 ) -> tuple[Any, nnx.State]:
     """The model's graph, and its parameters as shapes with their shardings. Raises ModelError."""
     check(config, mesh)
 
     def create() -> Qwen3:
-        model = Qwen3(config, rngs=nnx.Rngs(0), dtype=dtype, mesh=mesh, remat=remat)
+        how = {"dtype": dtype, "mesh": mesh, "remat": remat, "stacked": stacked}
+        model = Qwen3(config, rngs=nnx.Rngs(0), **how)
         if lora is not None:
             adapt(model, lora, nnx.Rngs(0))
         return model
@@ -135,7 +150,12 @@ def cast(shapes: Any, dtype: DTypeLike) -> Any:
 
 
 def init_sharded(
-    config: ModelConfig, mesh: Mesh, *, seed: int, dtype: DTypeLike = jnp.float32
+    config: ModelConfig,
+    mesh: Mesh,
+    *,
+    seed: int,
+    dtype: DTypeLike = jnp.float32,
+    stacked: bool = False,
 ) -> Qwen3:
     """A new model with float32 parameters, each made where it lives.
 
@@ -143,20 +163,21 @@ def init_sharded(
     mesh. `dtype` is that of activations. Every process of the mesh must call this. Raises
     ModelError if the mesh does not divide the model.
     """
-    graph, state = abstract(config, mesh, dtype)
+    graph, state = abstract(config, mesh, dtype, stacked=stacked)
 
     def create() -> nnx.State:
-        return nnx.split(Qwen3(config, rngs=nnx.Rngs(seed), dtype=dtype, mesh=mesh))[1]
+        rngs = nnx.Rngs(seed)
+        return nnx.split(Qwen3(config, rngs=rngs, dtype=dtype, mesh=mesh, stacked=stacked))[1]
 
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     return nnx.merge(graph, jax.jit(create, out_shardings=shardings)())
 
 
 def init_adapters(config: ModelConfig, placed: Any, lora: LoraSettings, *, seed: int) -> Any:
-    """New adapters of a model, as nested dicts by module name, placed as `placed` is."""
+    """New adapters of stacked layers, as nested dicts by module name, placed as `placed` is."""
 
     def create() -> Any:
-        model = Qwen3(config, rngs=nnx.Rngs(seed))
+        model = Qwen3(config, rngs=nnx.Rngs(seed), stacked=True)
         adapt(model, lora, nnx.Rngs(seed))
         return nnx.to_pure_dict(nnx.state(model, nnx.LoRAParam))
 

@@ -35,7 +35,8 @@ def declare(
 ) -> tuple[Any, State]:
     """The model's graph, and the state as shapes with their shardings. Raises ModelError."""
     remat, lora = settings.remat == "layers", settings.lora
-    graph, shapes = sharding.abstract(config, mesh, settings.dtype, remat=remat, lora=lora)
+    how = {"remat": remat, "lora": lora, "stacked": True}
+    graph, shapes = sharding.abstract(config, mesh, settings.dtype, **how)
     learned, still = shapes, nnx.State({})
     if lora is not None:
         learned, still = nnx.split_state(shapes, nnx.LoRAParam, ...)
@@ -78,7 +79,7 @@ class Start:
         """The model's own, in the places and the type of `shapes`."""
         if self.base is not None:
             return hf.read(self.base, shapes)
-        model = sharding.init_sharded(self.config, self.mesh, seed=self.settings.seed)
+        model = sharding.init_sharded(self.config, self.mesh, seed=self.settings.seed, stacked=True)
         fresh = nnx.to_pure_dict(nnx.state(model))
         return jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), fresh, shapes)
 

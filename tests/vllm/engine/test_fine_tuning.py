@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from workloads.model import hf, sharding
+from workloads.model import hf, peft, sharding
 from workloads.model.config import read_config
 from workloads.model.lora import merge
 from workloads.settings import LoraSettings, TrainMesh, TrainSettings
@@ -115,6 +116,11 @@ def logits(model):
         return model(torch.tensor(ROWS[0], dtype=torch.long)).logits.numpy()
 
 
+def of_layer(tree, number):
+    """Its parameters, of those that lie stacked."""
+    return jax.tree.map(lambda stacked: stacked[number], tree["layers"])
+
+
 def saved(model, base, folder):
     """What we trained, as transformers reads it."""
     (base / "tokenizer.json").exists() or _tokenizer(base)
@@ -145,7 +151,7 @@ def test_adapters_are_trained_as_torch_does(base, tmp_path):
     told, model = ours(base, chosen)
     other = loaded(base).requires_grad_(False)
     for number, layer in enumerate(other.model.layers):
-        for block, matrices in first["layers"][number].items():
+        for block, matrices in of_layer(first, number).items():
             for name, pair in matrices.items():
                 owner = getattr(layer, block)
                 a, b = (torch.tensor(np.array(pair[key])) for key in ("lora_a", "lora_b"))
@@ -157,6 +163,16 @@ def test_adapters_are_trained_as_torch_does(base, tmp_path):
     np.testing.assert_allclose(trained, logits(other), atol=2e-3)
 
 
+def test_peft_loads_the_adapters_and_computes_what_we_do(base, tmp_path):
+    _, model = ours(base, settings(lora=LORA))
+    peft.export(model, tmp_path / "adapter", lora=LORA)
+    theirs = PeftModel.from_pretrained(loaded(base), tmp_path / "adapter")
+    merge(model)
+    merged = logits(saved(model, base, tmp_path / "out"))
+    assert np.abs(merged - logits(loaded(base))).max() > 0.05
+    np.testing.assert_allclose(logits(theirs), merged, atol=1e-4)
+
+
 def test_gradients_are_those_of_torch(base):
     """By Adam's first moment after one step: a tenth of the gradient, which nothing clips."""
     chosen = settings(gradient_clip=1e9)
@@ -166,7 +182,7 @@ def test_gradients_are_those_of_torch(base):
     other = loaded(base)
     rows = torch.tensor(ROWS[0], dtype=torch.long)
     other(rows, labels=rows).loss.backward()
-    layer, block = other.model.layers[1], moments["layers"][1]
+    layer, block = other.model.layers[1], of_layer(moments, 1)
     for found, expected in {
         "q_proj": (block["self_attn"]["q_proj"]["kernel"].T, layer.self_attn.q_proj.weight),
         "k_norm": (block["self_attn"]["k_norm"]["scale"], layer.self_attn.k_norm.weight),

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from workloads.model import hf, sharding
 from workloads.model.config import ModelConfig, ModelError, read_config
 from workloads.model.qwen3 import Qwen3
-from workloads.settings import MeshSettings
+from workloads.settings import MeshSettings, TrainMesh
 
 TOKENS = np.random.default_rng(0).integers(0, 320, (2, 9))
 
@@ -45,6 +45,26 @@ def edit(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def test_stacked_layers_are_those_of_the_files_and_go_back_into_them(
+    devices, tiny_folder, tokenizer_json, tmp_path
+):
+    mesh = sharding.make_mesh(TrainMesh(fsdp=2, tensor=2), devices[:4])
+    config = read_config(tiny_folder)
+    graph, shapes = sharding.abstract(config, mesh, jnp.float32, stacked=True)
+    stacked = nnx.merge(graph, nnx.State(hf.read(tiny_folder, nnx.to_pure_dict(shapes))))
+    kernel = stacked.layers.mlp.up_proj.kernel[...]
+    assert kernel.shape == (2, 64, 128)
+    assert {shard.data.shape for shard in kernel.addressable_shards} == {(2, 32, 64)}
+    alone = hf.load(tiny_folder, mesh, dtype=jnp.float32)
+    np.testing.assert_allclose(logits(stacked), logits(alone), atol=1e-5)
+    hf.export(stacked, tmp_path / "out", tokenizer_json=tokenizer_json, dtype=jnp.float32)
+    before, after = (load_file(f / "model.safetensors") for f in (tiny_folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    with pytest.raises(TypeError, match="stacked layers have no cache"):
+        stacked.prefill(TOKENS, np.array([9, 9]))
+
+
 def test_a_model_that_was_cut_comes_back_on_another_mesh(
     devices, tiny_config, tokenizer_json, tmp_path
 ):
@@ -55,7 +75,8 @@ def test_a_model_that_was_cut_comes_back_on_another_mesh(
     back = hf.load(tmp_path / "out", narrow, dtype=jnp.float32)
     assert back.config == tiny_config
     np.testing.assert_allclose(logits(back), logits(model), atol=1e-5)
-    parts = back.layers[0].self_attn.q_proj.kernel[...].addressable_shards
+    first, *_ = back.separate_layers()
+    parts = first.self_attn.q_proj.kernel[...].addressable_shards
     assert {part.data.shape for part in parts} == {(64, 64)}
 
 

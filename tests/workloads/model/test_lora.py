@@ -95,22 +95,24 @@ def test_the_files_hold_what_numpy_needs_to_merge_them(adapted, tiny_folder, tmp
 
 def test_an_adapter_is_cut_as_its_projection_is(devices, tiny_config):
     mesh = sharding.make_mesh(TrainMesh(data=2, fsdp=2, tensor=2), devices)
-    _, shapes = sharding.abstract(tiny_config, mesh, jnp.float32, lora=SETTINGS)
+    _, shapes = sharding.abstract(tiny_config, mesh, jnp.float32, lora=SETTINGS, stacked=True)
     adapters = nnx.to_pure_dict(nnx.split_state(shapes, nnx.LoRAParam, ...)[0])
-    made = sharding.init_adapters(tiny_config, adapters, SETTINGS, seed=0)
+    made = sharding.init_adapters(tiny_config, adapters, SETTINGS, seed=0)["layers"]
 
     def parts(*path):
-        leaf = made["layers"][0]
+        leaf = made
         for name in path:
             leaf = leaf[name]
         return {shard.data.shape for shard in leaf.addressable_shards}
 
     # Into the heads: inputs by fsdp, outputs by tensor. Out of them, the other way round.
-    assert parts("self_attn", "q_proj", "lora_a") == {(32, 4)}
-    assert parts("self_attn", "q_proj", "lora_b") == {(4, 64)}
-    assert parts("self_attn", "o_proj", "lora_a") == {(64, 4)}
-    assert parts("self_attn", "o_proj", "lora_b") == {(4, 32)}
-    assert set(made["layers"][1]["mlp"]) == {"down_proj"}
+    assert parts("self_attn", "q_proj", "lora_a") == {(2, 32, 4)}
+    assert parts("self_attn", "q_proj", "lora_b") == {(2, 4, 64)}
+    assert parts("self_attn", "o_proj", "lora_a") == {(2, 64, 4)}
+    assert parts("self_attn", "o_proj", "lora_b") == {(2, 4, 32)}
+    assert set(made["mlp"]) == {"down_proj"}
+    first, second = np.asarray(made["self_attn"]["q_proj"]["lora_a"])
+    assert not np.array_equal(first, second)  # each layer draws its own
 
 
 def test_a_host_reads_the_parts_of_its_own_devices(tiny_folder, tiny_config, devices, monkeypatch):

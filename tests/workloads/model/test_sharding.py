@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
 from workloads.model import sharding
 from workloads.model.config import ModelConfig, ModelError
@@ -140,6 +141,13 @@ def test_devices_that_know_no_slice_are_taken_in_the_order_of_their_processes(de
 def test_an_optimizers_copy_of_a_parameter_is_cut_like_it():
     path = (0, "mu", "layers", 1, "self_attn", "q_proj", "kernel", "value")
     assert sharding.spec(path) == sharding.spec(("layers", 1, "self_attn", "q_proj", "kernel"))
+
+
+def test_stacked_layers_are_cut_as_each_would_be_by_itself():
+    assert sharding.spec(("layers", "self_attn", "q_proj", "kernel")) == P(None, "fsdp", "tensor")
+    moment = (0, "nu", "layers", "mlp", "down_proj", "kernel", "value")
+    assert sharding.spec(moment) == P(None, "tensor", "fsdp")
+    assert sharding.spec(("layers", "input_layernorm", "scale")) == P(None)
 
 
 def test_a_parameter_without_a_declared_partition_is_an_error():

@@ -73,8 +73,8 @@ def test_all_of_it_starts_as_the_checkpoint_in_float32(devices, shallow, base):
     stored = load_file(base / "model.safetensors")
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     assert size(params) == sum(tensor.size for tensor in stored.values())
-    up = params["layers"][0]["mlp"]["up_proj"]["kernel"]
-    assert np.array_equal(up, stored["model.layers.0.mlp.up_proj.weight"].astype(np.float32).T)
+    up = params["layers"]["mlp"]["up_proj"]["kernel"]
+    assert np.array_equal(up[0], stored["model.layers.0.mlp.up_proj.weight"].astype(np.float32).T)
     assert {shard.data.size for shard in up.addressable_shards} == {up.size // 4}
     head = params["lm_head"]["kernel"]
     assert np.array_equal(head, stored["lm_head.weight"].astype(np.float32).T)

@@ -15,6 +15,7 @@ from workloads.train.checkpoints import Checkpoints, latest_step
 from workloads.train.step import State, learning_rate, make_optimizer, make_trainer
 
 BATCH, LENGTH = 8, 32
+MATRICES = ("kernel", "embedding")
 
 
 def settings(**changes):
@@ -140,7 +141,10 @@ def test_logits_of_long_rows_are_never_there_at_once(devices, shallow):
 )
 def test_a_device_holds_its_part_of_parameters_and_moments(devices, shallow, mesh, parts):
     for tree in trees(trainer_on(shallow, devices, mesh).init()):
-        matrices = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 2]
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        matrices = [
+            leaf for path, leaf in leaves if sharding.names(path)[-1] in ("kernel", "embedding")
+        ]
         assert matrices
         for leaf in matrices:
             assert {shard.data.size for shard in leaf.addressable_shards} == {leaf.size // parts}
@@ -161,6 +165,16 @@ def test_parts_of_a_batch_take_less_memory(devices, tiny_config):
         return analysis.temp_size_in_bytes
 
     assert scratch(gradient_accumulation_steps=4) < scratch() / 2
+
+
+def test_a_deep_model_is_no_larger_a_program_than_a_shallow_one(devices, tiny_config):
+    """One layer is compiled, in a loop over all: else compiling would take minutes."""
+
+    def lines(layers):
+        config = replace(tiny_config, layers=layers)
+        return len(trainer_on(config, devices, TrainMesh()).lower(LENGTH).as_text().splitlines())
+
+    assert lines(16) < 1.1 * lines(2)
 
 
 def test_layers_are_computed_anew_where_that_is_asked_for(devices, shallow):
