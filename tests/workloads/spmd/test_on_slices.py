@@ -126,7 +126,7 @@ def test_a_host_that_shows_fewer_devices_is_named_alone(tpu, tmp_path):
         assert job.finish(LIMIT_S) == 1
     (line,) = [line for line in job.lines if line.startswith("error: ")]
     assert line.startswith("error: host 1 of slice-1 (")
-    assert "has 3 chips, not 4; replace that host" in line
+    assert "has 3 chips, not 4 chips; replace that host" in line
     assert len(result(tmp_path)["faults"]) == 1
 
 
