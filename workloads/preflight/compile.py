@@ -32,7 +32,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 def measure(program: TrainStep | ServeStep) -> Measured:
     """Raises UserError for what is wrong with the program apart from its size."""
-    mesh = sharding.make_mesh(program.mesh, _devices(program.chips))
+    mesh = sharding.make_mesh(program.mesh, topology_devices(program.chips))
     if isinstance(program, TrainStep):
         step, arguments = _train(program, mesh)
         shared_by = mesh.size
@@ -55,7 +55,7 @@ def measure(program: TrainStep | ServeStep) -> Measured:
     return _measured(compiled, argument_bytes, flops, program.chips, time.monotonic() - began)
 
 
-def _devices(chips: Chips) -> Sequence[Any]:
+def topology_devices(chips: Chips) -> Sequence[Any]:
     bounds = [int(size) for size in chips.host_topology.split("x")]
     options: dict[str, Any] = {"chips_per_host_bounds": (*bounds, 1, 1)[:3]}
     if chips.slices > 1:

@@ -19,9 +19,9 @@ SHAPES = {
 }
 ASK = """
 import json, sys
-from workloads.preflight.compile import _devices
+from workloads.preflight.compile import topology_devices
 from workloads.preflight.program import Chips
-print(json.dumps([len(_devices(Chips(**one))) for one in json.loads(sys.argv[1])]))
+print(json.dumps([len(topology_devices(Chips(**one))) for one in json.loads(sys.argv[1])]))
 """
 
 
