@@ -84,7 +84,9 @@ class Attention(nnx.Module):
         return rotate(q, positions_bt, theta), rotate(k, positions_bt, theta), v
 
     def attend(self, q: jax.Array, k: jax.Array, v: jax.Array, mask_bts: jax.Array) -> jax.Array:
-        out = jax.nn.dot_product_attention(q, k, v, mask=mask_bts[:, None])
+        # A backward pass computes the scores anew: kept, they outweigh all else of a long row.
+        attention = jax.checkpoint(jax.nn.dot_product_attention, prevent_cse=False)
+        out = attention(q, k, v, mask=mask_bts[:, None])
         return self.o_proj(out.reshape(*out.shape[:2], -1))
 
 

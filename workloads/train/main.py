@@ -102,6 +102,8 @@ def _train(jobs: list[Job], choose: Callable[[], SliceContract]) -> Result:
 
     # A host on spot capacity has 15 s after its notice, and Ray would look every 5.
     os.environ.setdefault("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "1")
+    # What hosts tell waits until Ray has fetched what they told before: it would every 2 s.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.25")
     by_slice = {job.contract: job for job in jobs}
     failures = Counter[bool]()
     while True:

@@ -39,7 +39,8 @@ def sent(measured):
 
 def test_a_step_costs_six_operations_for_each_weight_and_token_and_attention(data_parallel):
     tokens = BATCH * TOKENS / 4
-    attention = 12 * TOKENS * HEADS * HEAD_DIM
+    # Two products, forward and twice backward, and the scores anew: 2 operations each.
+    attention = 2 * (2 * 3 + 1) * TOKENS * HEADS * HEAD_DIM
     assert data_parallel.flops == tokens * (6 * (LAYER + EMBEDDING) + attention)
 
 
