@@ -25,9 +25,13 @@ class Checkpoints:
         from orbax.checkpoint.checkpoint_managers import LatestN
 
         self._args = ocp.args
-        self._manager = ocp.CheckpointManager(
-            url, options=ocp.CheckpointManagerOptions(preservation_policy=LatestN(keep))
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=LatestN(keep),
+            # In the background, a folder that cannot be made is told to nobody: all hosts wait
+            # for a signal that it is there, 20 minutes long (orbax 0.12).
+            async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
         )
+        self._manager = ocp.CheckpointManager(url, options=options)
 
     def __enter__(self) -> Self:
         return self
