@@ -58,4 +58,4 @@ def test_every_mesh_of_a_slice_can_be_laid_over_its_chips(machine_type, topology
         assert set(laid.flat) == set(devices)
         if mesh.tensor == 2:  # these two talk most
             pairs = laid.reshape(-1, 2)
-            assert {distance(*pair, topology) for pair in pairs} <= {0, 1}, mesh
+            assert {distance(a, b, topology) for a, b in pairs} <= {0, 1}, mesh

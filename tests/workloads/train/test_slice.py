@@ -121,8 +121,9 @@ def test_a_finished_run_is_not_trained_again(tpu, corpus, output):
 
 def test_a_run_saves_at_a_stop_notice_and_goes_on_from_there(tpu, corpus, tmp_path):
     """As a pod's hook gives it. No interval of checkpoints ends before the run does."""
-    slow = {"steps": 160, "log_every": 1}  # the driver looks for what is told every 250 ms
-    job = train(tpu, corpus, tmp_path, max_failures=0, checkpoint_every=1000, **slow)
+    # A step a line takes 250 ms, as often as the driver looks for what is told.
+    slow = {"steps": 160, "log_every": 1, "max_failures": 0, "checkpoint_every": 1000}
+    job = train(tpu, corpus, tmp_path, contract=CONTRACT, **slow)
     job.wait_for("step 10/160", 240)
     node = ["--node-id", tpu.nodes[1].node_id]
     hook = Job(tpu.cluster.address, "workloads.drain", "--limit-s", "100", *node)
