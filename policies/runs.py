@@ -139,8 +139,8 @@ def _lose_little(item: Item, context: Context) -> Iterator[Fault]:
     steps = _said(item, "checkpoint_every", CHECKPOINT_STEPS)
     limits = context.settings.limits
     if steps is None:
-        fix = f"annotate {CHECKPOINT_STEPS}, and {STEP_SECONDS} if you know it"
-        fix = "write checkpoint_every" if modules else fix
+        by_hand = f"annotate {CHECKPOINT_STEPS}, and {STEP_SECONDS} if you know it"
+        fix = "write checkpoint_every" if modules else by_hand
         yield at.fault("how often it saves is not said", fix)
         return
     step_s = _seconds(_annotation(item, STEP_SECONDS))

@@ -107,7 +107,11 @@ class LocalStack(pulumi.ComponentResource):
         return slices
 
     def _compiled(self) -> dict[str, str]:
-        """Where JAX keeps what it compiled: an attempt after a lost host need not do it again."""
+        """Where JAX keeps what it compiled, beside what else the stack keeps.
+
+        Of several hosts the first alone finds it again: on CPU devices the keys of a program differ
+        from host to host (JAX 0.10).
+        """
         return {"JAX_COMPILATION_CACHE_DIR": str(self._workspace.folder / "compiled")}
 
     def _run_jobs(self) -> dict[str, RayJob]:

@@ -10,11 +10,10 @@ from workloads.contract import SliceContract
 from workloads.data import storage
 from workloads.errors import UserError
 from workloads.log import say
-from workloads.slices import only_whole
+from workloads.slices import TELL_EVERY_S, only_whole
 
 STORAGE_TIMEOUT_S = 600
 """For an outage of storage, or a permission that somebody gives back."""
-TELL_EVERY_S = 30
 
 
 class BeforeStart(WorkerGroupCallback):

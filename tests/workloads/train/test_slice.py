@@ -10,18 +10,11 @@ import pytest
 from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
 from safetensors import safe_open
 
-from tests.workloads.simulated import CONTRACT, Job, Slice
+from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 SETTINGS = {
-    "model": {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "layers": 1,
-        "attention_heads": 2,
-        "key_value_heads": 2,
-        "head_dim": 16,
-    },
+    "model": TINY_MODEL,
     "mesh": {"data": 4, "tensor": 2},
     "steps": 60,
     "global_batch": 16,

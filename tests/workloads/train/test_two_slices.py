@@ -7,21 +7,14 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from tests.workloads.simulated import CONTRACT, Job, Slice
+from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 TWO = replace(CONTRACT, slices=2)
 STALE = {"MEGASCALE_NUM_SLICES": "3", "MEGASCALE_SLICE_ID": "2"}
 """Of an earlier cluster, in a pod of a slice that one program shares with another slice."""
 SETTINGS = {
-    "model": {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "layers": 1,
-        "attention_heads": 2,
-        "key_value_heads": 2,
-        "head_dim": 16,
-    },
+    "model": TINY_MODEL,
     "mesh": {"data": 2, "fsdp": 4, "tensor": 2},
     "steps": 240,
     "global_batch": 16,
