@@ -66,9 +66,7 @@ bench: setup cluster-tools ## times and throughput, as a table and as .bench/*.j
 	tools/run python tools/bench/render.py
 	tools/run python tools/bench/review.py
 	tools/run python tools/bench/data.py
-	tools/run python tools/bench/serve.py
 	tools/run python tools/bench/train.py
-	tools/run python tools/bench/resume.py
 	tools/run python tools/bench/cluster.py
 
 clean: ## remove environment, tools and state; not while a stack is up
