@@ -3,15 +3,25 @@
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
+import jax
+import jax.numpy as jnp
 import openai
 import psutil
 import pytest
 import yaml
+from flax import nnx
+from tokenizers import Tokenizer
 
 from tests.local.local_stack import Done, LocalStack
 from tests.tools.project import REPOSITORY
+from workloads.model import hf
+from workloads.model.qwen3 import Qwen3
+from workloads.model.sharding import make_mesh
+from workloads.settings import MeshSettings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -52,19 +62,30 @@ def test_progress_of_training_streams_into_up(up: Done) -> None:
     assert len({step for step, _ in steps}) > 3
 
 
-def test_the_trained_model_answers_an_openai_client(client: openai.OpenAI) -> None:
+def test_the_trained_model_answers_an_openai_client(
+    client: openai.OpenAI, whole: LocalStack
+) -> None:
     assert [model.id for model in client.models.list()] == ["chat"]
     done = client.completions.create(model="chat", prompt="The class", max_tokens=8, temperature=0)
-    assert done.choices[0].text.strip()
+    (exported,) = whole.storage.glob("pretrain/*/export")
+    assert done.choices[0].text == greedy(exported, "The class", 8)
     assert done.usage is not None
-    assert done.usage.completion_tokens <= 8
-    streamed = client.chat.completions.create(
-        model="chat",
-        messages=[{"role": "user", "content": "What is a list?"}],
-        max_tokens=8,
-        stream=True,
-    )
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed).strip()
+    assert done.usage.completion_tokens == 8
+
+
+def test_a_streamed_answer_is_the_whole_one_in_parts(client: openai.OpenAI) -> None:
+    asked: Any = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "What is a list?"}],
+        "max_tokens": 8,
+        "temperature": 0,
+    }
+    parts = [
+        chunk.choices[0].delta.content or ""
+        for chunk in client.chat.completions.create(stream=True, **asked)
+    ]
+    assert len([part for part in parts if part]) > 1
+    assert "".join(parts) == client.chat.completions.create(**asked).choices[0].message.content
 
 
 def test_what_is_wrong_with_a_request_is_told_in_openais_form(client: openai.OpenAI) -> None:
@@ -115,6 +136,18 @@ def test_destroy_ends_each_process_and_port_and_keeps_the_model(
     assert ports
     assert not [port for port in ports if _is_open(port)]
     assert list(whole.storage.glob("pretrain/*/export/model.safetensors"))
+
+
+def greedy(exported: Path, prompt: str, tokens: int) -> str:
+    """Another way to the answer: what was exported, on one device, with no server and no cache."""
+    model = hf.load(exported, make_mesh(MeshSettings(), jax.devices()[:1]), dtype=jnp.float32)
+    tokenizer = Tokenizer.from_file(str(exported / "tokenizer.json"))
+    given = tokenizer.encode(prompt).ids
+    logits, ids = nnx.jit(Qwen3.__call__), list(given)
+    for _ in range(tokens):
+        padded = jnp.array([ids + [0] * (32 - len(ids))])
+        ids.append(int(logits(model, padded)[0, len(ids) - 1].argmax()))
+    return tokenizer.decode(ids[len(given) :])
 
 
 def _is_open(port: int) -> bool:
