@@ -1,6 +1,7 @@
 """A local stack of a test: the project's program on the real engine, in a folder of its own."""
 
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import yaml
 
 from infra.local import processes
 from infra.local.workspace import Workspace
-from tests.tools.project import Done, PulumiProject
+from tests.tools.project import REPOSITORY, Done, PulumiProject
 
 UP_LIMIT_S = 900
 
@@ -60,6 +61,25 @@ class LocalStack:
         created = self.run("pulumi", "stack", "select", "--create", "--stack", self.name)
         assert created.code == 0, created.output
         return self.pulumi("up", "--yes", "--skip-preview", *options, **environ)
+
+    def make(self, target: str) -> Done:
+        """What the Makefile does with the stack, where all is set up."""
+        planned = subprocess.run(
+            ["make", "--dry-run", target, f"STACK={self.name}"],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        commands = [shlex.split(line) for line in planned.stdout.splitlines()]
+        output = ""
+        for runner, *command in [words for words in commands if self.name in words]:
+            assert runner == "tools/run"
+            done = self.run(*command)
+            output += done.output
+            if done.code != 0:
+                return Done(done.code, output)
+        return Done(0, output)
 
     def destroy(self) -> Done:
         self.run("python", "tools/pulumi/heal.py", self.name)

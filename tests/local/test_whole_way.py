@@ -36,7 +36,7 @@ def up(whole: LocalStack) -> Iterator[Done]:
     declared = yaml.safe_load((REPOSITORY / "stacks/Pulumi.local.yaml").read_text())["config"]
     whole.declare(**{key.removeprefix("raytpu:"): value for key, value in declared.items()})
     try:
-        done = whole.up()
+        done = whole.make("up")
         assert done.code == 0, done.output
         yield done
     finally:
@@ -130,7 +130,7 @@ def test_destroy_ends_each_process_and_port_and_keeps_the_model(
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
-    done = whole.destroy()
+    done = whole.make("down")
     assert done.code == 0, done.output
     assert whole.processes() == []
     assert ports

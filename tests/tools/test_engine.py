@@ -236,6 +236,10 @@ def test_a_policy_pack_can_refuse(deployed):
     assert "a second file is one too many" in done.stdout
 
 
+def test_where_no_stack_was_ever_made_there_is_nothing_to_heal(deployed):
+    assert deployed.ok("python", "tools/pulumi/heal.py", "new", "--forget-pending") == ""
+
+
 def test_an_update_at_work_is_left_alone_and_an_interrupt_ends_it_in_order(waiting, deployed):
     held, at_work = locks(deployed), deployed.processes()
     assert heal(deployed) == ""

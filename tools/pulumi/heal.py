@@ -91,6 +91,12 @@ def pulumi(*command: str) -> str:
     return done.stdout
 
 
+def is_made(root: Path, stack: str) -> bool:
+    """Whether the backend knows the stack: a newcomer's first `make up` finds none."""
+    known = json.loads(pulumi("stack", "ls", "--json", "--cwd", str(root)))
+    return stack.rpartition("/")[2] in {each["name"].rpartition("/")[2] for each in known}
+
+
 def heal(root: Path, stack: str, *, forget_pending: bool) -> None:
     """Says on stderr what it clears. A lock that is held stays; `pulumi` names the holder."""
     where = ("--cwd", str(root), "--stack", stack)
@@ -101,9 +107,9 @@ def heal(root: Path, stack: str, *, forget_pending: bool) -> None:
     if held and all(holder_is_gone(lock) for lock in held):
         sys.stderr.write(f"the lock of stack {stack} is from a `pulumi` that was killed\n")
         pulumi("cancel", "--yes", *where)
-    if forget_pending and json.loads(pulumi("stack", "export", *where))["deployment"].get(
-        "pending_operations"
-    ):
+    if not forget_pending or not is_made(root, stack):
+        return
+    if json.loads(pulumi("stack", "export", *where))["deployment"].get("pending_operations"):
         sys.stderr.write(f"forgetting what stack {stack} had in the making\n")
         flags = ("--yes", "--skip-preview", "--non-interactive", "--clear-pending-creates")
         pulumi("refresh", *flags, *where)
