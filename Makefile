@@ -5,6 +5,8 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
 PULUMI := tools/run pulumi
 VLLM := .tools/vllm/venv
+# Two files of tests at once: a Ray cluster waits a third of its time.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean
@@ -39,7 +41,7 @@ check: environment ## lint and types
 	tools/run ruff check && tools/run ruff format --check && tools/run pyright
 
 test: setup ## every test but those of test-cluster and test-vllm; the local stack's whole way is in
-	tools/run pytest --ignore tests/cluster --ignore tests/vllm
+	tools/run pytest --ignore tests/cluster --ignore tests/vllm $(SIDE_BY_SIDE)
 
 cluster-tools: environment ## a real Kubernetes, the KubeRay operator and Pulumi's provider, from source
 	tools/run python -m tools.go.build pulumi cluster provider
@@ -66,7 +68,9 @@ bench: setup cluster-tools ## times and throughput, as a table and as .bench/*.j
 	tools/run python tools/bench/render.py
 	tools/run python tools/bench/review.py
 	tools/run python tools/bench/data.py
+	tools/run python tools/bench/serve.py
 	tools/run python tools/bench/train.py
+	tools/run python tools/bench/resume.py
 	tools/run python tools/bench/cluster.py
 
 clean: ## remove environment, tools and state; not while a stack is up

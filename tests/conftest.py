@@ -23,6 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes begins first, so that no test process is left alone with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
 ENDED = pytest.StashKey[int]()
 
 
@@ -38,7 +44,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     One process here has had JAX, libtpu's compiler, gRPC and several Ray clusters. Seen once after
     3,528 tests: a segmentation fault in the interpreter's last moments, and status 139 for all.
     """
-    if ENDED in config.stash:
+    if ENDED in config.stash and not hasattr(config, "workerinput"):  # a worker has yet to report
         atexit._run_exitfuncs()  # noqa: SLF001 # what Ray and others have to clear away
         sys.stdout.flush()
         sys.stderr.flush()

@@ -16,6 +16,7 @@ from workloads.log import say
 from workloads.settings import Settings
 
 CONNECT_TIMEOUT_S = 30
+LOOPBACK = ("127.0.0.1", "localhost")
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
@@ -58,10 +59,6 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
     Never looks for a cluster by itself: Ray would follow a stale note of an old one for minutes.
     Raises UserError if no cluster is named, or none answers.
     """
-    import ray
-    from ray.data import DataContext
-
-    logging.getLogger("ray.data").setLevel(logging.WARNING)  # a plan and a bar for each pass
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         raise UserError("RAY_ADDRESS: not set; submit this as a Ray job, or set it yourself")
@@ -70,6 +67,14 @@ def connect(runtime_env: dict[str, Any] | None = None) -> None:
         raise UserError(
             f"RAY_ADDRESS: {address!r} is not host:port; give the cluster's own address"
         )
+    if host in LOOPBACK:
+        # Read when Ray is imported. Without it Ray asks the machine's outer address instead, for
+        # minutes; it was meant for a Mac.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+    from ray.data import DataContext
+
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # a plan and a bar for each pass
     try:
         # Ray itself would try for minutes before it says that nobody listens.
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()

@@ -46,6 +46,17 @@ def test_a_host_looks_to_ray_as_on_gke(small: LocalStack) -> None:
     assert (resources["TPU"], resources["TPU-v6e-1-head"]) == (1, 1)
 
 
+def test_a_driver_started_by_hand_reaches_the_cluster(small: LocalStack) -> None:
+    """It listens on loopback alone, where Ray's own drivers do not look for it."""
+    program = (
+        "from workloads import entrypoint; entrypoint.connect(); import ray; print(ray.nodes())"
+    )
+    address = small.state()[f"{small.name}-head"]["address"]
+    done = small.run("timeout", "60", "python", "-c", program, RAY_ADDRESS=address)
+    assert done.code == 0, done.output
+    assert "'ray.io/tpu-slice-name': 'tiny-0'" in done.output
+
+
 def test_a_second_up_changes_nothing(small: LocalStack) -> None:
     done = small.up("--refresh", "--expect-no-changes")
     assert done.code == 0, done.output

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import os
 import socket
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +39,7 @@ LIBTPU = Path(infra.local.__file__).parent / "simulated"
 def connected(tmp_path_factory, contract, slices, module: ModuleType):
     """Simulated slices, and this process as a driver whose own code `module` goes to workers."""
     # Ray's sockets lie in its folder, and a socket's path is at most 107 bytes long.
-    folder = str(tmp_path_factory.getbasetemp().parent / "rays")
+    folder = tempfile.mkdtemp(prefix="ray", dir=tmp_path_factory.getbasetemp().parent)
     environment = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
         "PYTHONPATH": os.pathsep.join([str(LIBTPU), os.environ.get("PYTHONPATH", "")]),
