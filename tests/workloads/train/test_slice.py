@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
-from safetensors import safe_open
+from safetensors import deserialize, safe_open
 
 from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
 
@@ -110,6 +110,31 @@ def test_a_finished_run_is_not_trained_again(tpu, corpus, output):
     assert "this run is finished" in job.lines[0]
     assert (output / "result.json").read_bytes() == before
     assert time.monotonic() - started < 60
+
+
+def test_a_fine_tuning_whose_driver_is_killed_frees_the_slice_and_is_taken_up(
+    tpu, corpus, output, tmp_path
+):
+    """Adapters beside what the first run has exported; no other line of it changes."""
+    base = output / "export"
+    tuning = {"model": {}, "lora": {"rank": 2, "alpha": 4.0}, "steps": 100}
+    job = train(tpu, corpus, tmp_path, "--base", str(base), **tuning)
+    job.wait_for("step 24/100", 240)
+    job.process.kill()
+    job.finish(60)
+    job = train(tpu, corpus, tmp_path, "--base", str(base), **tuning)
+    assert job.finish(400) == 0, job.lines
+    (resumed,) = [line for line in job.lines if "resuming after step" in line]
+    # At most one interval is lost: of step 20 what was saved, or, if that was under way, of 10.
+    assert int(resumed.rsplit(" ", 1)[1]) in range(10, 100, 10)
+    assert json.loads((tmp_path / "result.json").read_text())["steps"] == 100
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+    assert embeddings(tmp_path / "export") == embeddings(base)  # LoRA leaves them as they are
+
+
+def embeddings(folder):
+    tensors = dict(deserialize((folder / "model.safetensors").read_bytes()))
+    return bytes(tensors["model.embed_tokens.weight"]["data"])
 
 
 def test_a_run_saves_at_a_stop_notice_and_goes_on_from_there(tpu, corpus, tmp_path):
