@@ -175,14 +175,22 @@ def _judged(contract: SliceContract) -> dict[str, tuple[bool, list[Mapping[str, 
     }
 
 
-def host_resources(contract: SliceContract) -> dict[str, float]:
-    """Of a worker: all chips of a host.
+def scaling(contract: SliceContract) -> Any:
+    """What Ray Train is asked for: a worker on each host, with all its chips.
 
     Ray Train reserves a multi-host slice by its name. One host it would take anywhere, also out of
     a larger slice, so that worker asks for what the first host of its shape alone has.
     """
-    chips = {"TPU": float(contract.chips_per_host)}
-    return chips if contract.multi_host else {**chips, f"TPU-{contract.pod_type}-head": 1.0}
+    from ray.train import ScalingConfig
+
+    head = {} if contract.multi_host else {f"TPU-{contract.pod_type}-head": 1.0}
+    return ScalingConfig(
+        use_tpu=True,
+        num_workers=contract.workers,
+        topology=contract.topology,
+        accelerator_type=contract.accelerator_type,
+        resources_per_worker={"TPU": float(contract.chips_per_host), **head},
+    )
 
 
 def check_devices(contract: SliceContract) -> None:

@@ -32,6 +32,21 @@ CONTRACT = SliceContract(
     pod_type="v5p-16",
 )
 
+ONE_HOST = SliceContract(
+    name="chat",
+    slices=1,
+    generation="v6e",
+    machine_type="ct6e-standard-4t",
+    topology="2x2",
+    hosts=1,
+    chips_per_host=4,
+    devices_per_chip=1,
+    hbm_gib_per_chip=32,
+    bf16_tflops_per_chip=918,
+    accelerator_type="TPU-V6E",
+    pod_type="v6e-4",
+)
+
 TINY_MODEL = {
     "hidden_size": 32,
     "intermediate_size": 64,

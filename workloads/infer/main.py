@@ -24,7 +24,7 @@ from workloads.infer.scan import SUFFIXES, id_faults, scan
 from workloads.log import say
 from workloads.model.config import fingerprint
 from workloads.settings import InferSettings
-from workloads.slices import SLICE_TIMEOUT_S, host_resources, wait_for_slices
+from workloads.slices import SLICE_TIMEOUT_S, scaling, wait_for_slices
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +99,7 @@ def _planned(request: Request, found: Sequence[Source]) -> Job:
 
 def _fit(job: Job) -> float | None:
     """Rows a second, as the loop found."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train import FailureConfig, RunConfig
     from ray.train.v2.jax import JaxTrainer
 
     from workloads.train.progress import Progress
@@ -108,13 +108,7 @@ def _fit(job: Job) -> float | None:
     trainer = JaxTrainer(
         _worker,
         train_loop_config={"job": job},
-        scaling_config=ScalingConfig(
-            use_tpu=True,
-            num_workers=contract.workers,
-            topology=contract.topology,
-            accelerator_type=contract.accelerator_type,
-            resources_per_worker=host_resources(contract),
-        ),
+        scaling_config=scaling(contract),
         run_config=RunConfig(
             name=job.run,
             storage_path=storage.join(job.request.output, "ray"),

@@ -22,7 +22,7 @@ from workloads.errors import UserError, explain
 from workloads.log import say
 from workloads.model.config import ModelError
 from workloads.settings import TrainSettings
-from workloads.slices import SLICE_TIMEOUT_S, first_whole, host_resources, most_whole
+from workloads.slices import SLICE_TIMEOUT_S, first_whole, most_whole, scaling
 from workloads.train import run
 from workloads.train.job import Job
 from workloads.train.run import Result, Stopped
@@ -156,7 +156,7 @@ def _described(job: Job) -> str:
 
 def _fit(job: Job) -> Result | Stopped:
     from ray.data import ExecutionOptions, ExecutionResources
-    from ray.train import DataConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train import DataConfig, FailureConfig, RunConfig
     from ray.train.v2.jax import JaxTrainer
 
     from workloads.train.before import BeforeStart
@@ -171,13 +171,7 @@ def _fit(job: Job) -> Result | Stopped:
     trainer = JaxTrainer(
         _worker,
         train_loop_config={"job": job},
-        scaling_config=ScalingConfig(
-            use_tpu=True,
-            num_workers=contract.workers,
-            topology=contract.topology,
-            accelerator_type=contract.accelerator_type,
-            resources_per_worker=host_resources(contract),
-        ),
+        scaling_config=scaling(contract),
         run_config=RunConfig(
             name="train",
             storage_path=job.url("ray"),

@@ -17,26 +17,14 @@ from ray import cloudpickle, serve
 from ray.cluster_utils import Cluster
 from tokenizers import Tokenizer
 
+from tests.workloads.simulated import ONE_HOST
 from workloads.serve.app import AppArgs, Ingress
 from workloads.serve.args import read
 from workloads.serve.completion import Delta
 
 pytestmark = pytest.mark.cluster
 
-SLICE = {
-    "name": "chat",
-    "slices": 1,
-    "generation": "v6e",
-    "machine_type": "ct6e-standard-4t",
-    "topology": "2x2",
-    "hosts": 1,
-    "chips_per_host": 4,
-    "devices_per_chip": 1,
-    "hbm_gib_per_chip": 32,
-    "bf16_tflops_per_chip": 918,
-    "accelerator_type": "TPU-V6E",
-    "pod_type": "v6e-4",
-}
+SLICE = vars(ONE_HOST)
 SETTINGS = {
     "engine": "jax",
     "mesh": {"data": 1, "tensor": 4},

@@ -6,22 +6,10 @@ import shutil
 import pytest
 
 from infra.ray.pods import GRACE_S
+from tests.workloads.simulated import ONE_HOST
 from workloads.serve.app import DRAIN_TIMEOUT_S, build
 
-SLICE = {
-    "name": "chat",
-    "slices": 2,
-    "generation": "v6e",
-    "machine_type": "ct6e-standard-4t",
-    "topology": "2x2",
-    "hosts": 1,
-    "chips_per_host": 4,
-    "devices_per_chip": 1,
-    "hbm_gib_per_chip": 32,
-    "bf16_tflops_per_chip": 918,
-    "accelerator_type": "TPU-V6E",
-    "pod_type": "v6e-4",
-}
+SLICE = vars(ONE_HOST) | {"slices": 2}
 
 
 def arguments(folder, *, slice_=SLICE, **changes):
