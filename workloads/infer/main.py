@@ -102,6 +102,7 @@ def _fit(job: Job) -> float | None:
     from ray.train import FailureConfig, RunConfig
     from ray.train.v2.jax import JaxTrainer
 
+    from workloads.train.before import BeforeStart
     from workloads.train.progress import Progress
 
     contract = job.request.contract
@@ -112,7 +113,7 @@ def _fit(job: Job) -> float | None:
         run_config=RunConfig(
             name=job.run,
             storage_path=storage.join(job.request.output, "ray"),
-            callbacks=[Progress(job.folder)],
+            callbacks=[Progress(job.folder), BeforeStart(contract, job.folder)],  # pyright: ignore[reportArgumentType] # Ray takes its own kinds too
             failure_config=FailureConfig(
                 max_failures=job.request.settings.max_failures,
                 # An attempt that finds no whole slice ends after a minute.

@@ -24,7 +24,7 @@ class BeforeStart(WorkerGroupCallback):
     """
 
     def __init__(self, contract: SliceContract, written: str) -> None:
-        """`written`: the folder or URL of the checkpoints."""
+        """`written`: the folder or URL of what the attempts keep."""
         self._contract, self._written = contract, written
 
     @contextmanager
