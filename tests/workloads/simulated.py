@@ -69,7 +69,12 @@ class Slice:
         Path(get_default_ray_temp_dir()).mkdir(
             exist_ok=True
         )  # cluster_utils notes its address in there
-        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
+        head = {
+            "num_cpus": 2,
+            "include_dashboard": False,
+            "no_monitor": True,  # of the autoscaler, as in a local stack
+            "temp_dir": folder,
+        }
         self.cluster = _patiently(partial(Cluster, initialize_head=True, head_node_args=head))
         self.nodes = [self._host(i) for i in range(slices * contract.hosts)]
 
