@@ -10,7 +10,8 @@ import pytest
 from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
 from safetensors import deserialize, safe_open
 
-from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
+from tests.workloads.simulated import CONTRACT, Job, Slice
+from tests.workloads.tiny_model import TINY_MODEL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 SETTINGS = {
