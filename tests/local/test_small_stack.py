@@ -51,7 +51,7 @@ def test_a_driver_started_by_hand_reaches_the_cluster(small: LocalStack) -> None
     program = (
         "from workloads import entrypoint; entrypoint.connect(); import ray; print(ray.nodes())"
     )
-    address = small.state()[f"{small.name}-head"]["address"]
+    address = small.state()["local-head"]["address"]
     done = small.run("timeout", "60", "python", "-c", program, RAY_ADDRESS=address)
     assert done.code == 0, done.output
     assert "'ray.io/tpu-slice-name': 'tiny-0'" in done.output
