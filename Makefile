@@ -5,8 +5,8 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
 PULUMI := tools/run pulumi
 VLLM := .tools/vllm/venv
-# Two files of tests at once: a Ray cluster waits a third of its time.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Two tests at once (tests/conftest.py says which): a Ray cluster waits a third of its time.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean

@@ -23,10 +23,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes begins first, so that no test process is left alone with it at the end."""
+    """For `make test`, which runs two tests at once: those of a file one after the other.
+
+    What takes minutes begins first, so that no process is left alone with it at the end.
+    """
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    for item in items:
+        # Made once for all files that look at them, as they take minutes (tests/gke/conftest.py).
+        dear = "journeys" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("journeys" if dear else str(item.path)))
 
 
 ENDED = pytest.StashKey[int]()
