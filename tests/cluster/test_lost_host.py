@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 PODS = "/api/v1/namespaces/research/pods"
 WORKERS = f"{PODS}?labelSelector=ray.io/group=train"
 DRIVER = f"{PODS}?labelSelector=job-name=pretrain"
-STEPS, INTERVAL = 300, 10
+STEPS, INTERVAL = 120, 10
 LIMIT_S = 600
 HOSTS = 4
 """Of the v6e 4x4 that the stack declares."""
@@ -44,7 +44,7 @@ def loss(cluster, provider, tmp_path_factory) -> Loss:  # noqa: ARG001 - built b
     stack = RealStack(tmp_path_factory.mktemp("lost"), kubeconfig, limit_s=LIMIT_S)
     corpus, pretrain, _ = stack.declared["workloads"]
     told_and_saved = {"steps": STEPS, "checkpoint_every": INTERVAL, "log_every": INTERVAL}
-    long = {**pretrain, **told_and_saved, "model": TINY_MODEL, "mesh": {"data": 8, "tensor": 2}}
+    long = {**pretrain, **told_and_saved, "model": TINY_MODEL, "mesh": {"data": 16}}
     stack.declare(workloads=[corpus, {**long, "wait_for": "finish"}])
     log = ""
 
