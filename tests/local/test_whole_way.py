@@ -13,13 +13,12 @@ import openai
 import psutil
 import pytest
 import yaml
-from flax import nnx
 from tokenizers import Tokenizer
 
 from tests.local.local_stack import Done, LocalStack
 from tests.tools.project import REPOSITORY
+from tests.workloads.greedy import by_whole_sequences
 from workloads.model import hf
-from workloads.model.qwen3 import Qwen3
 from workloads.model.sharding import make_mesh
 from workloads.settings import MeshSettings
 
@@ -139,15 +138,10 @@ def test_destroy_ends_each_process_and_port_and_keeps_the_model(
 
 
 def greedy(exported: Path, prompt: str, tokens: int) -> str:
-    """Another way to the answer: what was exported, on one device, with no server and no cache."""
+    """The answer of what was exported, on one device and without a server."""
     model = hf.load(exported, make_mesh(MeshSettings(), jax.devices()[:1]), dtype=jnp.float32)
     tokenizer = Tokenizer.from_file(str(exported / "tokenizer.json"))
-    given = tokenizer.encode(prompt).ids
-    logits, ids = nnx.jit(Qwen3.__call__), list(given)
-    for _ in range(tokens):
-        padded = jnp.array([ids + [0] * (32 - len(ids))])
-        ids.append(int(logits(model, padded)[0, len(ids) - 1].argmax()))
-    return tokenizer.decode(ids[len(given) :])
+    return tokenizer.decode(by_whole_sequences(model, tokenizer.encode(prompt).ids, tokens))
 
 
 def _is_open(port: int) -> bool:

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
+from tests.workloads.greedy import by_whole_sequences
 from workloads.model import hf, sharding
-from workloads.model.qwen3 import Qwen3
 from workloads.serve.batch import Batch, choose, prefill_lengths
 from workloads.serve.completion import Sampling, Token
 from workloads.serve.engine import Engine, EngineStopped
@@ -41,16 +40,6 @@ async def completed(engine, prompt, **sampling):
     return [token.id async for token in engine.generate(prompt, how)]
 
 
-def greedy_by_whole_sequences(model, prompt, tokens):
-    """Another way to the same answer: no cache, no batch, the whole sequence for each token."""
-    logits, ids = nnx.jit(Qwen3.__call__), list(prompt)
-    for _ in range(tokens):
-        padded = np.zeros((2, LENGTH), np.int32)  # two rows: the mesh's data axis
-        padded[:, : len(ids)] = ids
-        ids.append(int(jnp.argmax(logits(model, padded)[0, len(ids) - 1])))
-    return ids[len(prompt) :]
-
-
 def test_a_greedy_answer_is_the_same_alone_in_a_crowd_and_without_a_cache(engine, model):
     async def crowd():
         return await asyncio.gather(
@@ -60,7 +49,7 @@ def test_a_greedy_answer_is_the_same_alone_in_a_crowd_and_without_a_cache(engine
 
     alone = [asyncio.run(completed(engine, prompt)) for prompt in PROMPTS]
     assert asyncio.run(crowd())[: len(PROMPTS)] == alone
-    assert alone[0] == greedy_by_whole_sequences(model, PROMPTS[0], 12)
+    assert alone[0] == by_whole_sequences(model, PROMPTS[0], 12)
 
 
 def test_a_seed_draws_the_same_answer_whatever_else_runs(engine):
