@@ -10,14 +10,13 @@ from kubernetes.config import new_client_from_config
 from tests.cluster.real_stack import RealStack, finished
 from tests.cluster.seen import ApiServerError, items, request, request_text, wait_for
 from tests.tools.project import Done
-from tests.workloads.tiny_model import TINY_MODEL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 PODS = "/api/v1/namespaces/research/pods"
 WORKERS = f"{PODS}?labelSelector=ray.io/group=train"
 DRIVER = f"{PODS}?labelSelector=job-name=pretrain"
-STEPS, INTERVAL = 120, 10
+STEPS, INTERVAL = 60, 10
 LIMIT_S = 600
 HOSTS = 4
 """Of the v6e 4x4 that the stack declares."""
@@ -43,8 +42,7 @@ def loss(cluster, provider, tmp_path_factory) -> Loss:  # noqa: ARG001 - built b
     api = new_client_from_config(kubeconfig)
     stack = RealStack(tmp_path_factory.mktemp("lost"), kubeconfig, limit_s=LIMIT_S)
     corpus, pretrain, _ = stack.declared["workloads"]
-    told_and_saved = {"steps": STEPS, "checkpoint_every": INTERVAL, "log_every": INTERVAL}
-    long = {**pretrain, **told_and_saved, "model": TINY_MODEL, "mesh": {"data": 16}}
+    long = {**pretrain, "steps": STEPS, "checkpoint_every": INTERVAL, "log_every": INTERVAL}
     stack.declare(workloads=[corpus, {**long, "wait_for": "finish"}])
     log = ""
 

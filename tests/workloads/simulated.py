@@ -47,6 +47,16 @@ ONE_HOST = SliceContract(
     pod_type="v6e-4",
 )
 
+TINY_MODEL = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "layers": 1,
+    "attention_heads": 2,
+    "key_value_heads": 2,
+    "head_dim": 16,
+}
+"""Its compilation is what a test waits for, and no larger one would tell more."""
+
 
 class Slice:
     """One simulated slice, or several, whose hosts can be lost and come back.

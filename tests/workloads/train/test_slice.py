@@ -10,8 +10,7 @@ import pytest
 from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue] # not Python
 from safetensors import deserialize, safe_open
 
-from tests.workloads.simulated import CONTRACT, Job, Slice
-from tests.workloads.tiny_model import TINY_MODEL
+from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 SETTINGS = {

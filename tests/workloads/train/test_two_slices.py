@@ -7,8 +7,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from tests.workloads.simulated import CONTRACT, Job, Slice
-from tests.workloads.tiny_model import TINY_MODEL
+from tests.workloads.simulated import CONTRACT, TINY_MODEL, Job, Slice
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 TWO = replace(CONTRACT, slices=2)
