@@ -5,8 +5,6 @@ UV := $(shell command -v uv || echo .tools/uv/bin/uv)
 UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/version = "\(.*\)"/\1/p;}' uv.lock)
 PULUMI := tools/run pulumi
 VLLM := .tools/vllm/venv
-# Two tests at once (tests/conftest.py says which): a Ray cluster waits a third of its time.
-SIDE_BY_SIDE := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 export UV_PYTHON_DOWNLOADS := never
 
 .PHONY: help setup environment up down review check test bench clean
@@ -41,7 +39,7 @@ check: environment ## lint and types
 	tools/run ruff check && tools/run ruff format --check && tools/run pyright
 
 test: setup ## every test but those of test-cluster and test-vllm; the local stack's whole way is in
-	tools/run pytest --ignore tests/cluster --ignore tests/vllm $(SIDE_BY_SIDE)
+	tools/run pytest --ignore tests/cluster --ignore tests/vllm
 
 cluster-tools: environment ## a real Kubernetes, the KubeRay operator and Pulumi's provider, from source
 	tools/run python -m tools.go.build pulumi cluster provider

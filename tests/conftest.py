@@ -23,19 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `make test`, which runs two tests at once: those of a file one after the other.
-
-    What takes minutes begins first, so that no process is left alone with it at the end.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
-    for item in items:
-        # Made once for all files that look at them, as they take minutes (tests/gke/conftest.py).
-        dear = "journeys" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("journeys" if dear else str(item.path)))
-
-
 ENDED = pytest.StashKey[int]()
 
 
@@ -51,7 +38,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     One process here has had JAX, libtpu's compiler, gRPC and several Ray clusters. Seen once after
     3,528 tests: a segmentation fault in the interpreter's last moments, and status 139 for all.
     """
-    if ENDED in config.stash and not hasattr(config, "workerinput"):  # a worker has yet to report
+    if ENDED in config.stash:
         atexit._run_exitfuncs()  # noqa: SLF001 # what Ray and others have to clear away
         sys.stdout.flush()
         sys.stderr.flush()

@@ -138,7 +138,8 @@ def up(project: PulumiProject, mode: str = "ok", **environ: str) -> Any:
 
 
 def preview(project: PulumiProject, *flags: str, **environ: str) -> Any:
-    return project.run("pulumi", "preview", "--non-interactive", "--stack", "s", *flags, **environ)
+    command = ("pulumi", "preview", "--non-interactive", "--stack", "s", "--config", "mode=ok")
+    return project.run(*command, *flags, **environ)
 
 
 def outputs(project: PulumiProject) -> dict[str, str]:
