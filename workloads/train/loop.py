@@ -25,6 +25,7 @@ from workloads.model.qwen3 import Qwen3
 from workloads.settings import TrainSettings
 from workloads.slices import check_devices, idle_slices
 from workloads.train import run
+from workloads.train.ahead import ahead
 from workloads.train.checkpoints import Checkpoints, latest_step
 from workloads.train.clock import Clock, Pace, Work
 from workloads.train.flops import model_flops
@@ -53,12 +54,14 @@ def train(job: Job) -> Result | Stopped:
     trainer = make_trainer(job.settings, config, mesh, job.base)
     with Checkpoints(job.url(run.CHECKPOINTS), job.settings.keep_checkpoints) as checkpoints:
         first = latest_step(job.url(run.CHECKPOINTS))
+        # Ray takes seconds to start what reads: the devices need as long for the state.
+        rows = ahead(_rows("train", job)) if first < job.settings.steps else iter(())
         state = _restored(checkpoints, trainer, first) if first else trainer.init()
         clock.counted_s = checkpoints.counted_s(first) if first else 0.0
         parameters = _parameters(state.params) + _parameters(state.frozen)
         tell(_start_line(job, state, first))
         clock.lap("start")
-        state, stopped = _steps(Session(job, trainer, checkpoints, clock), state, first)
+        state, stopped = _steps(Session(job, trainer, checkpoints, clock, rows), state, first)
         checkpoints.wait()
         clock.lap("checkpoint")
     if stopped:
@@ -125,6 +128,8 @@ class Session:
     trainer: Trainer
     checkpoints: Checkpoints
     clock: Clock
+    rows: Iterator[Batch]
+    """Global batches from the first step on, on all devices."""
 
 
 def _steps(session: Session, state: State, first: int) -> tuple[State, Stopped | None]:
@@ -173,14 +178,11 @@ def _more_slices(job: Job) -> bool:
 
 def _batches(session: Session, first: int) -> Iterator[tuple[int, jax.Array]]:
     """The number of each step after `first`, and its tokens: (global_batch, t + 1)."""
-    job, trainer = session.job, session.trainer
-    if first == job.settings.steps:
-        return
-    for step, batch in enumerate(session.clock.fetch(_rows("train", job)), start=first + 1):
+    for step, batch in enumerate(session.clock.fetch(session.rows), start=first + 1):
         if step == first + 1:
             _check_position(batch["step"], first)
         # Ray lays batches over a mesh of one axis; ours has several.
-        yield step, jax.device_put(batch["tokens"], trainer.batch)
+        yield step, jax.device_put(batch["tokens"], session.trainer.batch)
 
 
 def _check_position(steps: jax.Array, first: int) -> None:
@@ -216,7 +218,7 @@ def _evaluate(job: Job, trainer: Trainer, state: State) -> float:
     return losses / targets
 
 
-def _rows(name: str, job: Job) -> Iterable[dict[str, jax.Array]]:
+def _rows(name: str, job: Job) -> Iterable[Batch]:
     """Global batches of a dataset, on all devices."""
     shard = ray.train.get_dataset_shard(name)
     if shard is None:
