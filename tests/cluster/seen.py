@@ -49,11 +49,13 @@ def ray(namespace: str, plural: str) -> str:
     return f"/apis/ray.io/v1/namespaces/{namespace}/{plural}"
 
 
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+def wait_for(
+    what: str, holds: Callable[[], bool], limit_s: float = LIMIT_S, poll_s: float = POLL_S
+) -> None:
     deadline_s = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline_s, f"{what}: not within {limit_s} s"
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
 
 
 def said_until(process: "subprocess.Popen[str]", words: str, limit_s: float = LIMIT_S) -> str:

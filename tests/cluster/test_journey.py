@@ -1,4 +1,7 @@
-"""The stack `existing` as it is shipped, by the real provider and operator, on pods that run."""
+"""The stack `existing` as it is shipped, by the real provider and operator, on pods that run.
+
+While it trains, a worker's pod is deleted.
+"""
 
 import threading
 from collections.abc import Callable
@@ -11,18 +14,21 @@ import psutil
 import pytest
 from kubernetes.config import new_client_from_config
 
-from tests.cluster.real_stack import RealStack
+from tests.cluster.loss import Loss, lose_a_worker
+from tests.cluster.real_stack import RealStack, finished
 from tests.cluster.seen import ApiServerError, items, names, ray, request
 from tests.tools.project import Done
 from tools.cluster import operator
 from tools.cluster.instance import Instance
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 TEAM = "research"
 PODS = f"/api/v1/namespaces/{TEAM}/pods"
+HOSTS = 4
+"""Of the v6e 4x4 on which the stack trains."""
 POOL = "cloud.google.com/gke-nodepool"
-UP_LIMIT_S = 1200
+UP_LIMIT_S = 1500
 LOOK_S = 0.5
 ANSWER_LIMIT_S = 20
 QUESTION = {"model": "chat", "prompt": "The value of a class", "max_tokens": 4, "temperature": 0}
@@ -65,6 +71,7 @@ class Upgrade:
 class Journey:
     stack: RealStack
     up: Done
+    loss: Loss
     jobs: dict[str, dict[str, Any]]
     nodes: dict[str, str]
     pools: dict[str, str]
@@ -92,8 +99,11 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
     stack = RealStack(tmp_path_factory.mktemp("journey"), kubeconfig, limit_s=UP_LIMIT_S)
     before = processes(cluster)
     nodes: dict[str, str] = {}
+    _, train, _ = stack.declared["workloads"]
     with Watcher(lambda: nodes.update(tpu_nodes(api))):
-        up = stack.up()
+        going = stack.start_up()
+        loss = lose_a_worker(api, going, TEAM, train)
+        up = finished(going, UP_LIMIT_S)
     assert up.code == 0, up.output
     first = {
         "jobs": by_name(api, ray(TEAM, "rayjobs")),
@@ -122,6 +132,7 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
     return Journey(
         stack,
         up,
+        loss,
         **first,
         **edit,
         in_place=in_place,
@@ -207,12 +218,26 @@ def test_jobs_run_to_their_end_and_the_model_answers(journey):
     assert journey.answer["choices"][0]["text"]
 
 
-@pytest.mark.parametrize(("workload", "hosts"), [("pretrain", 4), ("chat", 1)])
+@pytest.mark.parametrize(("workload", "hosts"), [("pretrain", HOSTS), ("chat", 1)])
 def test_the_pods_of_a_slice_have_a_whole_slice(journey, workload, hosts):
     nodes = [node for pod, node in journey.nodes.items() if pod.startswith(f"{workload}-")]
     assert len({*nodes}) == hosts
     [pool] = {journey.pools[node] for node in nodes}
     assert sum(one == pool for one in journey.pools.values()) == hosts
+
+
+def test_a_slice_that_lost_a_host_is_replaced_whole(journey):
+    """As KubeRay replaces a replica of several hosts: no host of the old one trains on."""
+    assert len(journey.loss.before) == len(journey.loss.after) == HOSTS
+    assert not journey.loss.before & journey.loss.after
+
+
+def test_the_run_goes_on_from_what_was_saved_before(journey):
+    _, train, _ = journey.stack.declared["workloads"]
+    every, half = train["checkpoint_every"], train["steps"] // 2
+    # The last save but one was waited for when the last one began.
+    assert min(journey.loss.resumed) >= (half // every - 1) * every > 0
+    assert journey.loss.resumed == sorted(journey.loss.resumed)
 
 
 def test_a_stack_that_is_up_has_nothing_to_change(journey):
