@@ -31,6 +31,10 @@ POOL = "cloud.google.com/gke-nodepool"
 UP_LIMIT_S = 1500
 LOOK_S = 0.5
 ANSWER_LIMIT_S = 20
+RECONNECTS = 3
+"""Within 1.5 s, as long as the openai client tries by itself: when KubeRay turns the service to the
+new cluster, nothing may listen for a moment (seen once: one connection was refused).
+"""
 QUESTION = {"model": "chat", "prompt": "The value of a class", "max_tokens": 4, "temperature": 0}
 
 
@@ -151,7 +155,7 @@ def upgrade(api: Any, stack: RealStack, tag: str) -> Upgrade:
 
     def try_it() -> None:
         try:
-            answered.append(ask(api, ANSWER_LIMIT_S)["id"])
+            answered.append(ask(api, ANSWER_LIMIT_S, RECONNECTS)["id"])
         except (httpx.HTTPError, ApiServerError) as error:
             failed.append(repr(error))
 
@@ -194,11 +198,13 @@ def serving(api: Any) -> str:
     return service["status"]["activeServiceStatus"]["rayClusterName"]
 
 
-def ask(api: Any, limit_s: float = 120) -> dict[str, Any]:
+def ask(api: Any, limit_s: float = 120, reconnects: int = 0) -> dict[str, Any]:
     """What the model says at the service's cluster address."""
     service = request(api, "GET", f"/api/v1/namespaces/{TEAM}/services/chat-serve-svc")
     url = f"http://{service['spec']['clusterIP']}:8000/v1/completions"
-    answer = httpx.post(url, json=QUESTION, timeout=limit_s)
+    transport = httpx.HTTPTransport(retries=reconnects)
+    with httpx.Client(transport=transport, timeout=limit_s) as client:
+        answer = client.post(url, json=QUESTION)
     answer.raise_for_status()
     return answer.json()
 
