@@ -1,9 +1,9 @@
 """Pod templates: a head without TPU, a TPU host, and a CPU host for data.
 
 Requests equal limits, so nothing is evicted for its neighbour's sake, and Ray knows its CPUs and
-chips from them. Probes are left to the Ray operator: its liveness probe asks the raylet, not the
-model, so no compilation, however long, ends a pod. Variables of the slice (TPU_*, and MEGASCALE_*
-of several) are set by Google's webhook and by Ray Train, and by nobody else.
+chips from them. Liveness probes are left to the Ray operator: they ask the raylet, not the model,
+so no compilation, however long, ends a pod. Variables of the slice (TPU_*, and MEGASCALE_* of
+several) are set by Google's webhook and by Ray Train, and by nobody else.
 """
 
 from typing import Any
@@ -32,6 +32,17 @@ Manifest = dict[str, Any]
 WORKLOAD_LABEL = "raytpu/workload"
 CACHE_PATH = "/cache"
 
+SERVE_PORT = 8000
+_ANSWERS = {
+    "httpGet": {"path": "/-/healthz", "port": SERVE_PORT},
+    "periodSeconds": 1,
+    "timeoutSeconds": 2,
+    "failureThreshold": 3,
+}
+"""Of Serve's proxy. The operator's own probe looks every 5 s, and the operator turns a service to a
+new cluster as soon as Ray has the model up (KubeRay 1.5, rayservice_controller.go): until the pod
+counts as ready, questions are refused. That was seen."""
+
 GRACE_S = 120
 """To save a checkpoint when the pod must go. A spot host has 15 s, whatever is written here."""
 _LEAVE = ("python", "-m", "workloads.drain", "--limit-s", str(GRACE_S - 10))
@@ -54,7 +65,7 @@ def head_pod(config: StackConfig, workload: Workload, *, autoscaled: bool = Fals
         "ray-head",
         resources={"cpu": str(HEAD_CPUS), "memory": f"{HEAD_MEMORY_GIB}Gi"},
         env={"JAX_PLATFORMS": "cpu"},
-        ports={"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": 8000},
+        ports={"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": SERVE_PORT},
     )
     pod = _pod(config, workload, container)
     pod["metadata"]["annotations"] |= _MOVE_NEVER
@@ -99,6 +110,8 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
     )
     if isinstance(workload, TrainSpec):
         container["lifecycle"] = {"preStop": {"exec": {"command": list(_LEAVE)}}}
+    if isinstance(workload, ServeSpec):
+        container["readinessProbe"] = _ANSWERS
     pod = _pod(config, workload, container)
     # The devices of v6e and later are root's; KubeRay's samples for them run as root too.
     pod["spec"]["securityContext"] = {"runAsUser": 0}

@@ -32,8 +32,8 @@ UP_LIMIT_S = 1500
 LOOK_S = 0.5
 ANSWER_LIMIT_S = 20
 RECONNECTS = 3
-"""Within 1.5 s, as long as the openai client tries by itself: when KubeRay turns the service to the
-new cluster, nothing may listen for a moment (seen once: one connection was refused).
+"""Within 1.5 s, as long as the openai client tries by itself: KubeRay turns the service to the new
+cluster up to a second before its pods count as ready.
 """
 QUESTION = {"model": "chat", "prompt": "The value of a class", "max_tokens": 4, "temperature": 0}
 

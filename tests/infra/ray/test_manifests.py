@@ -257,7 +257,7 @@ def test_no_declared_probe_or_timeout_ends_a_first_compilation_of_half_an_hour()
     for stack in ("dev", "staging", "prod"):
         service = object_of(shipped(stack), "RayService/chat")
         assert "livenessProbe" not in json.dumps(service)
-        assert "readinessProbe" not in json.dumps(service)
+        assert "startupProbe" not in json.dumps(service)
         annotations = service["metadata"]["annotations"]
         # 45 minutes for the model, 30 for the nodes; the operator's own patience is longer.
         assert annotations["pulumi.com/timeoutSeconds"] == "4500"

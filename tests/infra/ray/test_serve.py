@@ -33,6 +33,15 @@ def test_each_replica_is_told_a_slice_of_two_hosts_that_the_operator_makes():
     assert "parent_topology" not in args
 
 
+def test_a_host_counts_as_ready_within_a_second_of_serves_proxy_for_the_operator_does_not_wait():
+    """The operator's own probe, which it adds where there is none, looks every five seconds."""
+    group, _ = service(WHOLE)
+    (container,) = group["template"]["spec"]["containers"]
+    probe = container["readinessProbe"]
+    assert probe["httpGet"] == {"path": "/-/healthz", "port": 8000}
+    assert probe["periodSeconds"] == 1
+
+
 def test_parts_are_told_to_the_server_alone_and_the_operator_makes_whole_slices():
     group, args = service(SQUARE, replica_topology="2x4")
     assert (group["replicas"], group["numOfHosts"]) == (1, 4)
