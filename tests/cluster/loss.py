@@ -5,9 +5,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+from infra.config import TrainSpec
 from tests.cluster.real_stack import finished
 from tests.cluster.seen import ApiServerError, items, request, request_text, wait_for
-from workloads.settings import TrainSettings
 
 LIMIT_S = 600
 POLL_S = 2
@@ -21,17 +21,13 @@ class Loss:
     before: set[str]
     after: set[str]
     """Pods of the slice, by their ids."""
-    log: str
-    """Of the driver, which outlives the slice."""
 
 
-def lose_a_worker(
-    api: Any, up: "subprocess.Popen[str]", namespace: str, train: dict[str, Any]
-) -> Loss:
+def lose_a_worker(api: Any, up: "subprocess.Popen[str]", namespace: str, train: TrainSpec) -> Loss:
     """Deletes a worker of the declared run at half of its steps, and sees it train to the end."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    workers = f"{pods}?labelSelector=ray.io/group={train['slice']}"
-    driver, steps = f"{pods}?labelSelector=job-name={train['name']}", train["steps"]
+    workers = f"{pods}?labelSelector=ray.io/group={train.slice}"
+    driver, steps = f"{pods}?labelSelector=job-name={train.name}", train.steps
     log = ""
 
     def tells(words: str) -> None:
@@ -47,11 +43,11 @@ def lose_a_worker(
     before = items(api, workers)
     request(api, "DELETE", f"{pods}/{before[0]['metadata']['name']}")
     tells("resuming after step")
-    tells(f"step {steps - TrainSettings.model_fields['log_every'].default}/{steps}")
+    tells(f"step {steps - train.log_every}/{steps}")
     after = items(api, workers)
     tells(f"step {steps}/{steps}")
     resumed = [int(step) for step in re.findall(r"resuming after step (\d+)", log)]
-    return Loss(resumed, _ids(before), _ids(after), log)
+    return Loss(resumed, _ids(before), _ids(after))
 
 
 def _ids(pods: list[dict[str, Any]]) -> set[str]:

@@ -2,9 +2,12 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from infra.config import StackConfig, load
@@ -14,6 +17,7 @@ from tests.tools.project import REPOSITORY, Done, PulumiProject
 
 LIMIT_S = 300
 """Of one command of Pulumi."""
+END_LIMIT_S = 30
 WITHOUT_PATIENCE = """
 import runpy
 from datetime import timedelta
@@ -98,12 +102,25 @@ class RealStack:
     def up(self, *options: str) -> Done:
         return self.pulumi("up", "--yes", "--skip-preview", *options)
 
-    def start_up(self) -> "subprocess.Popen[str]":
-        """`pulumi up` while the test does something else."""
-        return self.start("up", "--yes", "--skip-preview")
+    @contextmanager
+    def going_up(self) -> Iterator["subprocess.Popen[str]"]:
+        """`pulumi up` while the test does something else; it does not outlive the block."""
+        process = self.start("up", "--yes", "--skip-preview")
+        try:
+            yield process
+        finally:
+            end(process)
 
     def destroy(self) -> Done:
         return self.pulumi("destroy", "--yes", "--skip-preview")
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """Kills what tools/run runs, if it still does: tools/run then ends the plugins and itself."""
+    if process.poll() is None:
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        process.wait(END_LIMIT_S)
 
 
 def finished(process: "subprocess.Popen[str]", limit_s: float = LIMIT_S) -> Done:
@@ -112,6 +129,6 @@ def finished(process: "subprocess.Popen[str]", limit_s: float = LIMIT_S) -> Done
         try:
             said, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            process.kill()
+            end(process)
             raise
     return Done(process.returncode, said)

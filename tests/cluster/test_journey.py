@@ -14,6 +14,7 @@ import psutil
 import pytest
 from kubernetes.config import new_client_from_config
 
+from infra.config import TrainSpec
 from tests.cluster.loss import Loss, lose_a_worker
 from tests.cluster.real_stack import RealStack, finished
 from tests.cluster.seen import ApiServerError, items, names, ray, request
@@ -32,8 +33,8 @@ UP_LIMIT_S = 1500
 LOOK_S = 0.5
 ANSWER_LIMIT_S = 20
 RECONNECTS = 3
-"""Within 1.5 s, as long as the openai client tries by itself: KubeRay turns the service to the new
-cluster up to a second before its pods count as ready.
+"""Within 1.5 s, about as long as the openai client tries by itself: KubeRay turns the service to
+the new cluster before its pods count as ready (infra/ray/pods.py).
 """
 QUESTION = {"model": "chat", "prompt": "The value of a class", "max_tokens": 4, "temperature": 0}
 
@@ -103,10 +104,8 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
     stack = RealStack(tmp_path_factory.mktemp("journey"), kubeconfig, limit_s=UP_LIMIT_S)
     before = processes(cluster)
     nodes: dict[str, str] = {}
-    _, train, _ = stack.declared["workloads"]
-    with Watcher(lambda: nodes.update(tpu_nodes(api))):
-        going = stack.start_up()
-        loss = lose_a_worker(api, going, TEAM, train)
+    with Watcher(lambda: nodes.update(tpu_nodes(api))), stack.going_up() as going:
+        loss = lose_a_worker(api, going, TEAM, trained(stack))
         up = finished(going, UP_LIMIT_S)
     assert up.code == 0, up.output
     first = {
@@ -145,6 +144,11 @@ def journey(cluster, provider, tmp_path_factory) -> Journey:  # noqa: ARG001 - b
         left=left(api),
         processes=sorted(processes(cluster) - before),
     )
+
+
+def trained(stack: RealStack) -> TrainSpec:
+    [run] = [one for one in stack.config.workloads if isinstance(one, TrainSpec)]
+    return run
 
 
 def upgrade(api: Any, stack: RealStack, tag: str) -> Upgrade:
@@ -239,8 +243,8 @@ def test_a_slice_that_lost_a_host_is_replaced_whole(journey):
 
 
 def test_the_run_goes_on_from_what_was_saved_before(journey):
-    _, train, _ = journey.stack.declared["workloads"]
-    every, half = train["checkpoint_every"], train["steps"] // 2
+    train = trained(journey.stack)
+    every, half = train.checkpoint_every, train.steps // 2
     # The last save but one was waited for when the last one began.
     assert min(journey.loss.resumed) >= (half // every - 1) * every > 0
     assert journey.loss.resumed == sorted(journey.loss.resumed)

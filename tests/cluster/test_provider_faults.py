@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from functools import partial
 
+import psutil
 import pytest
 
 from tests.cluster.played import PlayedOperator, fine
@@ -123,8 +124,8 @@ def more_at_once(stack):
 
 
 def test_an_api_server_that_restarts_is_waited_for(stack, control_plane):
-    with PlayedOperator(control_plane.api, stack.name, lambda _: None) as operator:
-        running = stack.start_up()
+    played = PlayedOperator(control_plane.api, stack.name, lambda _: None)
+    with played as operator, stack.going_up() as running:
         wait_for("a job", lambda: bool(names(control_plane.api, ray(stack.name, "rayjobs"))))
         control_plane.restart_api_server()
         operator.play = fine
@@ -132,11 +133,28 @@ def test_an_api_server_that_restarts_is_waited_for(stack, control_plane):
     assert done.code == 0, done.output
 
 
+def test_a_killed_up_takes_the_provider_with_it(stack, control_plane):
+    """It would go on with what it was told to make."""
+
+    def providers():
+        lines = [
+            " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])
+        ]
+        return [
+            line for line in lines if line.startswith(f"{stack.root}/") and "kubernetes" in line
+        ]
+
+    with PlayedOperator(control_plane.api, stack.name, lambda _: None):
+        with stack.going_up():
+            wait_for("a job", lambda: bool(names(control_plane.api, ray(stack.name, "rayjobs"))))
+            assert providers()
+        assert providers() == []
+
+
 def test_a_kind_that_comes_late_is_waited_for(stack, control_plane):
     [late] = [d for d in definitions() if d["metadata"]["name"].startswith("computeclasses")]
     request(control_plane.api, "DELETE", f"{DEFINITIONS}/{late['metadata']['name']}")
-    with PlayedOperator(control_plane.api, stack.name):
-        running = stack.start_up()
+    with PlayedOperator(control_plane.api, stack.name), stack.going_up() as running:
         said = said_until(running, "retrying create due to on-error hook request (1/100)")
         create(control_plane.api, late)
         done = finished(running)
@@ -195,8 +213,7 @@ def test_pods_over_quota_show_where_the_user_is_told_to_look(stack, control_plan
     stack.declare(workloads=[{**data, "start_deadline": "10s", "deadline": "20s"}, *others])
     ask = partial(request, control_plane.api)
     here = f"/api/v1/namespaces/{stack.name}"
-    with real_operator(control_plane, tmp_path):
-        running = stack.start_up()
+    with real_operator(control_plane, tmp_path), stack.going_up() as running:
         wait_for(
             "a namespace", lambda: stack.name in names(control_plane.api, "/api/v1/namespaces")
         )

@@ -25,7 +25,7 @@ import psutil
 import yaml
 from environment import ROOT_VARIABLE
 
-PLUGINS = ("pulumi.dynamic", "pulumi-language-python", "pulumi-resource-pulumi-python")
+PLUGINS = ("pulumi.dynamic", "pulumi-language-", "pulumi-resource-", "pulumi-analyzer-")
 """Words in the command lines of the engine's processes, and not in those a provider starts."""
 GRACE_S = 5.0
 COMMAND_LIMIT_S = 120
