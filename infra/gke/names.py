@@ -20,6 +20,8 @@ BUDGET = "raytpu/max-usd-per-month"
 """Annotation of the namespace by which policies know the team's budget."""
 KUBERAY = "raytpu/kuberay"
 """Annotation of the namespace by which policies know the operator's version."""
+DASHBOARD_PORT, SERVE_PORT = 8265, 8000
+"""Of Ray's own defaults, which KubeRay's services keep."""
 SLICE_LABEL = "raytpu/slice"
 """Of the nodes that this stack makes: one slice's pods do not take another's capacity."""
 TEAM_LABEL = "raytpu/team"

@@ -4,10 +4,7 @@ from typing import Any, get_args
 
 from infra.config import ClusterSpec, ExistingCluster, ServeSpec, StackConfig
 from infra.gke import kubeconfig, names, registry
-from infra.gke.names import Role
-
-SERVE_PORT = 8000
-DASHBOARD_PORT = 8265
+from infra.gke.names import DASHBOARD_PORT, SERVE_PORT, Role
 
 
 def outputs(config: StackConfig) -> dict[str, Any]:

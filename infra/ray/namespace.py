@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.config import ServeSpec, StackConfig, Team, Workload
-from infra.gke.names import BUDGET, KUBERAY, namespace
+from infra.gke.names import BUDGET, DASHBOARD_PORT, KUBERAY, SERVE_PORT, namespace
 from infra.ray.manifests import kuberay
 from infra.ray.pods import WORKLOAD_LABEL
 from infra.tpu.catalog import CHIP_RESOURCE
@@ -20,7 +20,7 @@ MEMBERS = "raytpu-members"
 OPERATOR = "kuberay-operator"
 OPERATOR_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component")
 """Of its pods, in whichever namespace: GKE does not say in which its add-on runs."""
-OPERATOR_PORTS = (8265, 8000)
+OPERATOR_PORTS = (DASHBOARD_PORT, SERVE_PORT)
 """Where it submits jobs and applications, and where it asks whether a head can serve."""
 SYSTEM_NAMESPACES = ("kube-system",)
 """Google's own. What runs beside the control plane, as the add-on may, comes in by a pod there."""

@@ -18,7 +18,7 @@ from infra.config import (
     Workload,
 )
 from infra.gke.compute_class import CLASS_LABEL, class_name
-from infra.gke.names import SLICE_LABEL
+from infra.gke.names import DASHBOARD_PORT, SERVE_PORT, SLICE_LABEL
 from infra.ray import secrets
 from infra.ray.places import Mount, model_mount, storage
 from infra.ray.sizes import DATA_CPUS, DATA_MEMORY_GIB, HEAD_CPUS, HEAD_MEMORY_GIB
@@ -31,17 +31,6 @@ Manifest = dict[str, Any]
 
 WORKLOAD_LABEL = "raytpu/workload"
 CACHE_PATH = "/cache"
-
-SERVE_PORT = 8000
-_ANSWERS = {
-    "httpGet": {"path": "/-/healthz", "port": SERVE_PORT},
-    "periodSeconds": 1,
-    "timeoutSeconds": 2,
-    "failureThreshold": 3,
-}
-"""Of Serve's proxy. The operator's own probe looks every 5 s, and the operator turns a service to a
-new cluster as soon as Ray has the model up (KubeRay 1.5, rayservice_controller.go): until the pod
-counts as ready, questions are refused. That was seen."""
 
 GRACE_S = 120
 """To save a checkpoint when the pod must go. A spot host has 15 s, whatever is written here."""
@@ -65,7 +54,12 @@ def head_pod(config: StackConfig, workload: Workload, *, autoscaled: bool = Fals
         "ray-head",
         resources={"cpu": str(HEAD_CPUS), "memory": f"{HEAD_MEMORY_GIB}Gi"},
         env={"JAX_PLATFORMS": "cpu"},
-        ports={"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": SERVE_PORT},
+        ports={
+            "gcs-server": 6379,
+            "dashboard": DASHBOARD_PORT,
+            "client": 10001,
+            "serve": SERVE_PORT,
+        },
     )
     pod = _pod(config, workload, container)
     pod["metadata"]["annotations"] |= _MOVE_NEVER
@@ -111,7 +105,7 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
     if isinstance(workload, TrainSpec):
         container["lifecycle"] = {"preStop": {"exec": {"command": list(_LEAVE)}}}
     if isinstance(workload, ServeSpec):
-        container["readinessProbe"] = _ANSWERS
+        container["readinessProbe"] = _serves()
     pod = _pod(config, workload, container)
     # The devices of v6e and later are root's; KubeRay's samples for them run as root too.
     pod["spec"]["securityContext"] = {"runAsUser": 0}
@@ -120,6 +114,21 @@ def tpu_pod(config: StackConfig, workload: Workload, tpu: TpuSlice, *, movable: 
     if not movable:
         pod["metadata"]["annotations"] |= _MOVE_NEVER
     return pod
+
+
+def _serves() -> Manifest:
+    """Whether Serve's proxy is well: such hosts alone are asked by the service.
+
+    The operator's own probe looks every 5 s, and the operator turns a service to a new cluster
+    without a look at it, as soon as Ray has the model up (KubeRay 1.5, rayservice_controller.go).
+    Connections are refused in between: one was, at such a turn.
+    """
+    return {
+        "httpGet": {"path": "/-/healthz", "port": SERVE_PORT},
+        "periodSeconds": 1,
+        "timeoutSeconds": 2,
+        "failureThreshold": 3,
+    }
 
 
 def _disk(config: StackConfig, tpu: TpuSlice) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from itertools import islice
 from threading import Thread
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ def ahead(items: Iterable[Item]) -> Iterator[Item]:
 
     def fetch() -> None:
         try:
-            first.set_result([item for _, item in zip(range(1), iterator, strict=False)])
+            first.set_result(list(islice(iterator, 1)))
         except BaseException as error:  # noqa: BLE001 # it is told to whoever asks
             first.set_exception(error)
 
